@@ -1,0 +1,1 @@
+"""prnn: recurrent layers that keep their weights on the chip."""

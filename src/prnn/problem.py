@@ -1,0 +1,68 @@
+"""Problem: what is to be computed, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from prnn.cells import Cell
+
+DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One layer of a recurrent network. Steps, batch and lengths are run-time values and not part of it.
+
+    Attributes:
+        dtype: of the arithmetic; one of DTYPES.
+        training: the forward pass keeps what the backward pass needs.
+    """
+
+    cell: Cell
+    input_size: int
+    hidden_size: int
+    proj_size: int = 0
+    bias: bool = True
+    dtype: str = "float32"
+    training: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype must be one of {DTYPES}, got {self.dtype!r}")
+        for name in ("input_size", "hidden_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.proj_size < 0 or self.proj_size >= self.hidden_size and self.proj_size > 0:
+            raise ValueError(f"proj_size must be 0 or less than hidden_size {self.hidden_size}, got {self.proj_size}")
+        if self.proj_size and self.cell.reads_output_elementwise:
+            raise ValueError(
+                f"cell {self.cell.name!r} uses its output state unit by unit, so the output cannot be projected; proj_size must be 0"
+            )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        sizes = (self.input_size, self.hidden_size, self.proj_size)
+        return hash((self.cell, *sizes, self.bias, self.dtype, self.training))
+
+    @property
+    def output_size(self) -> int:
+        """Width of y, of h and of the recurrent matrix."""
+        return self.proj_size or self.hidden_size
+
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        """Width of every state; the first is the output."""
+        return (self.output_size, *(self.hidden_size for _ in self.cell.states[1:]))
+
+    @property
+    def itemsize(self) -> int:
+        return 4 if self.dtype == "float32" else 8
+
+    def __str__(self) -> str:
+        projection = f" projected to {self.proj_size}" if self.proj_size else ""
+        mode = "training" if self.training else "inference"
+        return f"{self.cell.name} {self.input_size} -> {self.hidden_size}{projection}, {self.dtype}, {mode}"
