@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from prnn import env, facts
 from prnn.kernels import interpreted
+from prnn.plan import Plan, choose
 from prnn.problem import Problem
-from prnn.specs import LayerWeights, Rows
+from prnn.specs import Available, LayerWeights, Rows
 
 Array = Any
 
@@ -19,8 +21,9 @@ class Executable:
     gradients are contiguous; y and d_y may have a larger row stride (they may be one direction's columns of a wider array).
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, plan: Plan) -> None:
         self.problem = problem
+        self.plan = plan
 
     def saved_size(self, num_rows: int) -> int:
         """Elements of the `saved` array of a training forward over `num_rows` rows."""
@@ -92,14 +95,26 @@ def _views(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 def _weights(weights: LayerWeights) -> LayerWeights:
-    return LayerWeights(*map(_view, weights[:5]), _views(weights.vectors))
+    w_ih, w_hh, b_ih, b_hh, w_hr = map(_view, weights[:5])
+    return LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, _views(weights.vectors))
+
+
+def available() -> Available:
+    """What this installation can run; nothing is loaded or compiled."""
+    cores = facts.probe_cpu().cores
+    return Available(
+        threads=env.num_threads() or cores,
+        no_library="this build of prnn has no native engine; install prnn from a wheel or build it with a C++ compiler",
+        no_compiler="this build of prnn has no native engine",
+    )
 
 
 @lru_cache(maxsize=1024)
-def prepare(problem: Problem, batch: int = 1, steps: int = 1) -> Executable:
+def prepare(problem: Problem, batch: int = 1, steps: int = 1, backend: str = "auto") -> Executable:
     """Choose how to run `problem`; `batch` and `steps` are the sizes to choose for, any others still run.
 
     Raises:
-        UnsupportedProblem: no family runs it.
+        ValueError: no family is called `backend`.
+        UnsupportedProblem: the family that `backend` names cannot run it.
     """
-    return _Interpreted(problem)
+    return _Interpreted(problem, choose(problem, facts.probe_cpu(), batch, steps, available(), backend))
