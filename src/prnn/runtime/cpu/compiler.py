@@ -31,27 +31,13 @@ ISA_FLAGS = {
     "x86-64": (),
     "neon": (),
 }
+NO_COMPILER = "there is no C++ compiler (c++, g++, clang++) on the PATH; install one"
 HEADERS = ("cell_loops.h", "cell_table.h", "simd.h")
 
 
 def find_compiler() -> str | None:
     """The C++ compiler for users' cells: c++, g++ or clang++ on the PATH."""
     return next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
-
-
-def refuse(cell: Cell) -> str | None:
-    """Why `cell` cannot run natively here, or None."""
-    if cell.digest in _builtin_digests():
-        return None
-    program = cell.program
-    for what, count in (("states", len(cell.states)), ("vectors", len(cell.vectors)), ("dependent products", len(program.products))):
-        if count > 8:
-            raise BuildError(f"cell {cell.name!r} has {count} {what}; the native engine takes at most 8")
-    if env.compile_forbidden():
-        return f"cell {cell.name!r} is not built in and PRNN_NO_COMPILE forbids compiling it"
-    if find_compiler() is None:
-        return f"cell {cell.name!r} is not built in and there is no C++ compiler (c++, g++, clang++) to compile it; install one"
-    return None
 
 
 @lru_cache(maxsize=1)
@@ -72,7 +58,7 @@ def native_cell(cell: Cell, isa: str) -> int:
         return int(library.prnn_builtin_cell(library.prnn_engine(isa.encode()), builtin.encode()))
     compiler = find_compiler()
     if compiler is None:
-        raise BuildError(refuse(cell))
+        raise BuildError(f"cell {cell.name!r} has to be compiled: {NO_COMPILER}")
     folder = Path(next(iter(prnn.kernels.__path__))) / "cpu"
     text = "\n".join(
         [

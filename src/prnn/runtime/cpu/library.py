@@ -10,6 +10,10 @@ from pathlib import Path
 from prnn.errors import BuildError
 
 LAYER_ABI = 1
+MISSING = (
+    "the native engine is missing: this copy of prnn was installed without building it; "
+    "run `pip install .` in the source tree (needs a C++17 compiler), or install a wheel"
+)
 MAX_STATES = MAX_VECTORS = 8
 
 REVERSE, RESTART_TO_INITIAL, IN_PLACE, PACKED = 1, 2, 4, 8
@@ -81,10 +85,7 @@ def load() -> ctypes.CDLL:
     """
     path = library_path()
     if path is None:
-        raise BuildError(
-            "the native engine is missing: this copy of prnn was installed without building it; "
-            "run `pip install .` in the source tree (needs a C++17 compiler), or install a wheel"
-        )
+        raise BuildError(MISSING)
     library = ctypes.CDLL(str(path))
     found = library.prnn_layer_abi_version()
     if found != LAYER_ABI:
