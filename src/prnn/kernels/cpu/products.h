@@ -1,19 +1,22 @@
 // Matrix products: C += A * B with B packed into panels of four vectors of columns, or C += A * W^T with W read where it lies.
 //
-// All matrices of the engine meet in one kernel, `tile`: up to three rows of A against one panel, accumulators in registers.
+// All packed products meet in one kernel, `tile`: a few rows of A against one panel, sums in registers.
 #pragma once
-
-#include <utility>
 
 #include "simd.h"
 
 namespace prnn::PRNN_ISA {
 
 constexpr int panel_vectors = 4;
-// 12 accumulators, one vector of B and three broadcasts fill 16 registers.
-constexpr int tile_rows = PRNN_VECTOR_REGISTERS >= 32 ? 6 : 3;
+// Rows of a tile. 16 registers hold 3 rows by 4 vectors or 6 rows by 2 vectors (12 sums), the panel's values and the broadcasts of A;
+// the second form reads a panel from the outer caches half as often.
+constexpr int tile_rows = 6;
+constexpr int full_width_rows = PRNN_VECTOR_REGISTERS >= 32 ? 6 : 3;
 // A panel's slice of this depth (16 KB) stays in the first-level cache while all rows of A pass over it.
 constexpr int64_t panel_depth = 128;
+// How far ahead a panel is fetched, in bytes: about one slice. Measured (docs/measured.md): 4 rows by 16 MB of weights run at 61
+// GFLOP/s, without prefetching at 17.
+constexpr int64_t prefetch_bytes = 16384;
 
 #if defined(__x86_64__)
 #define PRNN_IN_REGISTER(v) asm("" : "+x"(v))
@@ -25,12 +28,14 @@ constexpr int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 
-// C[m][v] += sum_k A[m][k] * B[k][v] for M rows and NV vectors. Element (m, k) of A is a[m * a_row + k * a_k].
+// C[m][v] += sum_k A[m][k] * B[k][v] for M rows and NV vectors of a panel of `panel` vectors. Element (m, k) of A is
+// a[m * a_row + k * a_k].
 template <class E, int M, int NV>
-inline void tile(const E* b, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c, int64_t c_row) {
+inline void tile(const E* b, int panel, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c, int64_t c_row) {
   using Raw = typename Vec<E>::Raw;
   constexpr int width = Vec<E>::width;
   constexpr int copies = M * NV <= 4 ? 2 : 1;  // enough independent sums to hide the latency of an FMA
+  const int64_t b_k = panel * width;
   Raw sum[copies][M][NV];
 #pragma GCC unroll 8
   for (int m = 0; m < M; m++)
@@ -39,23 +44,40 @@ inline void tile(const E* b, const E* a, int64_t a_row, int64_t a_k, int64_t dep
       sum[0][m][v] = Vec<E>::load(c + m * c_row + v * width).raw;
       if (copies > 1) sum[copies - 1][m][v] = Raw{};
     }
-  const auto step = [&](Raw(&into)[M][NV], const E* b_k, const E* a_k_ptr) __attribute__((always_inline)) {
-    Raw broadcast[M];
+  const auto step = [&](Raw(&into)[M][NV], const E* b_here, const E* a_here) __attribute__((always_inline)) {
 #pragma GCC unroll 8
-    for (int m = 0; m < M; m++) broadcast[m] = Raw{} + a_k_ptr[m * a_row];
+    for (int v = 0; v < NV; v += 64 / PRNN_VECTOR_BYTES) __builtin_prefetch(reinterpret_cast<const char*>(b_here + v * width) + prefetch_bytes);
+    if constexpr (M < NV) {  // keep the fewer values in registers
+      Raw broadcast[M];
 #pragma GCC unroll 8
-    for (int v = 0; v < NV; v++) {
-      Raw value = *reinterpret_cast<const Raw*>(b_k + v * width);
-      if (M > 1) PRNN_IN_REGISTER(value);
+      for (int m = 0; m < M; m++) broadcast[m] = Vec<E>(a_here[m * a_row]).raw;
 #pragma GCC unroll 8
-      for (int m = 0; m < M; m++) into[m][v] += broadcast[m] * value;
+      for (int v = 0; v < NV; v++) {
+        Raw value = *reinterpret_cast<const Raw*>(b_here + v * width);
+        if (M > 1) PRNN_IN_REGISTER(value);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++) into[m][v] += broadcast[m] * value;
+      }
+    } else {
+      Raw value[NV];
+#pragma GCC unroll 8
+      for (int v = 0; v < NV; v++) {
+        value[v] = *reinterpret_cast<const Raw*>(b_here + v * width);
+        PRNN_IN_REGISTER(value[v]);
+      }
+#pragma GCC unroll 8
+      for (int m = 0; m < M; m++) {
+        const Raw broadcast = Vec<E>(a_here[m * a_row]).raw;
+#pragma GCC unroll 8
+        for (int v = 0; v < NV; v++) into[m][v] += broadcast * value[v];
+      }
     }
   };
   int64_t k = 0;
   for (; k + copies <= depth; k += copies)
 #pragma GCC unroll 2
-    for (int u = 0; u < copies; u++) step(sum[u], b + (k + u) * NV * width, a + (k + u) * a_k);
-  if (copies > 1 && k < depth) step(sum[0], b + k * NV * width, a + k * a_k);
+    for (int u = 0; u < copies; u++) step(sum[u], b + (k + u) * b_k, a + (k + u) * a_k);
+  if (copies > 1 && k < depth) step(sum[0], b + k * b_k, a + k * a_k);
 #pragma GCC unroll 8
   for (int m = 0; m < M; m++)
 #pragma GCC unroll 8
@@ -70,7 +92,13 @@ template <class E, int NV, int M = tile_rows>
 inline void tile_of_rows(int64_t rows, const E* b, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c, int64_t c_row) {
   if constexpr (M > 1)
     if (rows < M) return tile_of_rows<E, NV, M - 1>(rows, b, a, a_row, a_k, depth, c, c_row);
-  tile<E, M, NV>(b, a, a_row, a_k, depth, c, c_row);
+  if constexpr (M > full_width_rows && NV > 2) {
+    constexpr int width = Vec<E>::width;
+    tile<E, M, 2>(b, NV, a, a_row, a_k, depth, c, c_row);
+    tile<E, M, NV - 2>(b + 2 * width, NV, a, a_row, a_k, depth, c + 2 * width, c_row);
+  } else {
+    tile<E, M, NV>(b, NV, a, a_row, a_k, depth, c, c_row);
+  }
 }
 
 // All rows against one panel of NV vectors.
@@ -80,7 +108,7 @@ inline void multiply_panel(const E* b, const E* a, int64_t a_row, int64_t a_k, i
   for (int64_t k = 0; k < depth; k += panel_depth) {
     const int64_t part = min_of(panel_depth, depth - k);
     int64_t row = 0;
-    for (int64_t t = 0; t < num_tiles; t++) {  // 4 rows are 2 + 2, not 3 + 1
+    for (int64_t t = 0; t < num_tiles; t++) {  // 8 rows are 4 + 4, not 6 + 2
       const int64_t count = (rows - row) / (num_tiles - t) + ((rows - row) % (num_tiles - t) != 0);
       tile_of_rows<E, NV>(count, b + k * NV * Vec<E>::width, a + row * a_row + k * a_k, a_row, a_k, part, c + row * c_row, c_row);
       row += count;
@@ -102,6 +130,28 @@ inline void multiply_panel(int64_t num_vectors, const E* b, const E* a, int64_t 
 // last column. The size of a whole matrix is depth * round_up(columns, width).
 constexpr int64_t panel_columns(int64_t width) { return panel_vectors * width; }
 
+template <class E, int... i>
+PRNN_INLINE void interleave(typename Vec<E>::Raw a, typename Vec<E>::Raw b, typename Vec<E>::Raw* low, typename Vec<E>::Raw* high,
+                            std::integer_sequence<int, i...>) {
+  constexpr int width = Vec<E>::width;
+  *low = __builtin_shufflevector(a, b, (i / 2 + i % 2 * width)...);
+  *high = __builtin_shufflevector(a, b, (width / 2 + i / 2 + i % 2 * width)...);
+}
+
+// Transposes `width` vectors in place: log2(width) rounds that interleave vector i with vector i + width / 2.
+template <class E> PRNN_INLINE void transpose(typename Vec<E>::Raw* v) {
+  constexpr int width = Vec<E>::width;
+#pragma GCC unroll 4
+  for (int round = 1; round < width; round *= 2) {
+    typename Vec<E>::Raw next[width];
+#pragma GCC unroll 8
+    for (int i = 0; i < width / 2; i++)
+      interleave<E>(v[i], v[i + width / 2], &next[2 * i], &next[2 * i + 1], std::make_integer_sequence<int, width>{});
+#pragma GCC unroll 16
+    for (int i = 0; i < width; i++) v[i] = next[i];
+  }
+}
+
 // Packs panels [first, last) of B^T, where row j of `w` is column j of B: element (k, j) is w[j * w_row + k].
 template <class E>
 inline void pack_rows(const E* w, int64_t w_row, int64_t columns, int64_t depth, int64_t first, int64_t last, E* packed) {
@@ -109,11 +159,22 @@ inline void pack_rows(const E* w, int64_t w_row, int64_t columns, int64_t depth,
   for (int64_t panel = first; panel < last; panel++) {
     const int64_t start = panel * panel_columns(width), vectors = min_of(panel_vectors, divide_up(columns - start, width));
     E* to = packed + start * depth;
-    for (int64_t lane = 0; lane < vectors * width; lane++) {
-      const bool exists = start + lane < columns;
-      const E* from = w + (start + lane) * w_row;
-      for (int64_t k = 0; k < depth; k++) to[k * vectors * width + lane] = exists ? from[k] : E(0);
-    }
+    for (int64_t v = 0; v < vectors; v++)
+      for (int64_t k = 0; k < depth; k += width) {
+        const int64_t count = min_of(width, depth - k), lanes = min_of(width, columns - start - v * width);
+        typename Vec<E>::Raw square[width];
+        for (int64_t lane = 0; lane < width; lane++) {
+          const E* from = w + (start + v * width + lane) * w_row + k;
+          if (lane < lanes && count == width) {
+            square[lane] = Vec<E>::load(from).raw;
+          } else {
+            square[lane] = typename Vec<E>::Raw{};
+            for (int64_t i = 0; lane < lanes && i < count; i++) square[lane][i] = from[i];
+          }
+        }
+        transpose<E>(square);
+        for (int64_t i = 0; i < count; i++) Vec<E>(square[i]).store(to + ((k + i) * vectors + v) * width);
+      }
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #if defined(__AVX512F__)
 #define PRNN_ISA avx512
@@ -58,7 +59,11 @@ template <class E> struct Vec {
 
   Vec() = default;
   PRNN_INLINE Vec(Raw value) : raw(value) {}
-  PRNN_INLINE explicit Vec(double value) : raw(Raw{} + static_cast<E>(value)) {}
+  PRNN_INLINE explicit Vec(double value) : raw(broadcast(static_cast<E>(value), std::make_integer_sequence<int, width>{})) {}
+  // Written lane by lane, since `Raw{} + value` is an addition to a compiler that minds -0.
+  template <int... lane> static PRNN_INLINE Raw broadcast(E value, std::integer_sequence<int, lane...>) {
+    return Raw{(static_cast<void>(lane), value)...};
+  }
   static PRNN_INLINE Vec load(const E* from) { return Vec(Raw(*reinterpret_cast<const Unaligned*>(from))); }
   PRNN_INLINE void store(E* to) const { *reinterpret_cast<Unaligned*>(to) = raw; }
 };
