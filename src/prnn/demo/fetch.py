@@ -55,9 +55,6 @@ VOICE_ACTIVITY = Package(
     "silero-vad",
     "6.2.3",
     {
-        "silero_vad/data/silero_vad_16k.safetensors": (
-            "c59271c284ae9c8335d795d60e0bfdb71aaaceec578d9bd9ffc1b8153c319ea1"
-        ),
         "silero_vad/data/silero_vad_16k_sequence.onnx": (
             "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85"
         ),

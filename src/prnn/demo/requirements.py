@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from prnn.errors import MissingDependency
 
-PACKAGES = ("torch", "onnx", "onnxruntime", "matplotlib", "safetensors")
+PACKAGES = ("torch", "onnx", "onnxruntime", "matplotlib")
 
 
 def require() -> None:

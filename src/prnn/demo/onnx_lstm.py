@@ -1,0 +1,78 @@
+"""A torch.nn.LSTM as an ONNX graph of nothing but LSTM nodes, for timing onnxruntime on the same subgraph."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+import torch
+
+Floats = npt.NDArray[np.float32]
+
+OPSET = 17
+IR_VERSION = 8  # the oldest that carries OPSET, so that any onnxruntime of the last years reads it
+
+
+def lstm_graph(lstm: torch.nn.LSTM) -> onnx.ModelProto:
+    """A chain of one LSTM node a layer, for B=1.
+
+    Inputs: ``x`` [T, 1, I], and ``h{layer}``, ``c{layer}`` [1, 1, H] of each layer. Outputs: ``y`` [T, 1, H], and ``hn{layer}``,
+    ``cn{layer}`` as the inputs.
+    """
+    helper, single = onnx.helper, onnx.TensorProto.FLOAT
+    size, layers = lstm.hidden_size, range(lstm.num_layers)
+    # ONNX puts a direction axis into an LSTM's output, which the next layer's input does not have.
+    initializers = [onnx.numpy_helper.from_array(np.array([1], np.int64), "direction")]
+    nodes, source = [], "x"
+    for layer in layers:
+        weights = {f"W{layer}": _weight(lstm, f"weight_ih_l{layer}"), f"R{layer}": _weight(lstm, f"weight_hh_l{layer}")}
+        biases = [_weight(lstm, f"bias_ih_l{layer}"), _weight(lstm, f"bias_hh_l{layer}")]
+        weights[f"B{layer}"] = np.concatenate(biases, axis=1)
+        initializers += [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()]
+        inputs = [source, *weights, "", f"h{layer}", f"c{layer}"]
+        source = "y" if layer == layers[-1] else f"y{layer}"
+        outputs = [f"Y{layer}", f"hn{layer}", f"cn{layer}"]
+        nodes.append(helper.make_node("LSTM", inputs, outputs, hidden_size=size))
+        nodes.append(helper.make_node("Squeeze", [f"Y{layer}", "direction"], [source]))
+
+    def states(*prefixes: str) -> list[onnx.ValueInfoProto]:
+        names = [f"{prefix}{layer}" for layer in layers for prefix in prefixes]
+        return [helper.make_tensor_value_info(name, single, [1, 1, size]) for name in names]
+
+    x = helper.make_tensor_value_info("x", single, ["T", 1, lstm.input_size])
+    y = helper.make_tensor_value_info("y", single, ["T", 1, size])
+    graph = helper.make_graph(nodes, "lstm", [x, *states("h", "c")], [y, *states("hn", "cn")], initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+
+
+def _weight(lstm: torch.nn.LSTM, name: str) -> Floats:
+    """A parameter [4H, ...] with its gates in ONNX order (input, output, forget, cell), as [1, 4H, ...]."""
+    i, f, g, o = np.split(lstm.get_parameter(name).detach().numpy(), 4)
+    return np.concatenate([i, o, f, g])[None]
+
+
+class OnnxLSTM:
+    """An LSTM run by onnxruntime on one thread, with the state carried from call to call."""
+
+    def __init__(self, lstm: torch.nn.LSTM) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        model = lstm_graph(lstm).SerializeToString()
+        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._names = [value.name for value in self._session.get_inputs()[1:]]
+        self._zero = np.zeros((1, 1, lstm.hidden_size), np.float32)
+        self.reset()
+
+    def reset(self) -> None:
+        """Start a new sequence."""
+        self._state = dict.fromkeys(self._names, self._zero)
+
+    def __call__(self, x: Floats) -> Floats:
+        """Read x [T, 1, I] -> y [T, 1, H]."""
+        y, *state = self._session.run(None, {"x": x, **self._state})
+        self._state = dict(zip(self._names, state, strict=True))
+        result: Floats = y
+        return result
