@@ -13,43 +13,12 @@ import torch
 
 from prnn.demo import recurrent
 from prnn.demo.onnx_lstm import OnnxLSTM
+from prnn.demo.result import Floats, Measurement, Row
 
-Floats = npt.NDArray[np.float32]
 Runner = Callable[[], Floats]
 
 ROUNDS = 25
 STREAMED = 50  # steps of the sequence in a streaming row
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One variant of a row.
-
-    Attributes:
-        microseconds: median time per step over the rounds.
-        quartiles: first and third quartile of the same.
-        difference: largest absolute difference of its output from torch.nn in float64.
-    """
-
-    microseconds: float
-    quartiles: tuple[float, float]
-    difference: float
-
-
-@dataclass(frozen=True)
-class Row:
-    """One network in one mode; ``variants`` by name: prnn, torch.nn, onnxruntime."""
-
-    network: str
-    layers: str
-    mode: str
-    steps: int
-    variants: dict[str, Measurement]
-
-    @property
-    def speedup(self) -> float:
-        """How many times as fast as torch.nn prnn is."""
-        return self.variants["torch.nn"].microseconds / self.variants["prnn"].microseconds
 
 
 @dataclass(frozen=True)
@@ -163,6 +132,7 @@ def measure(contests: list[Contest], progress: Callable[[float], None]) -> list[
             contest.layers,
             contest.mode,
             len(contest.expected),
+            ROUNDS,
             {name: _measurement(row[name], difference[name]) for name in contest.runners},
         )
         for contest, row, difference in zip(contests, times, differences, strict=True)

@@ -9,12 +9,52 @@ import numpy as np
 import numpy.typing as npt
 
 from prnn.demo.clips import Clip
-from prnn.demo.compare import Row
 
 Floats = npt.NDArray[np.float32]
 
 LIMIT = 1e-4  # of every difference
 SPEECH = 0.5  # a window with at least this probability counts as speech
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One variant of a row.
+
+    Attributes:
+        microseconds: median time per step over the rounds.
+        quartiles: first and third quartile of the same.
+        difference: largest absolute difference of its output from torch.nn in float64.
+    """
+
+    microseconds: float
+    quartiles: tuple[float, float]
+    difference: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network in one mode.
+
+    Attributes:
+        network: what it is for.
+        layers: its recurrent layers and their sizes.
+        mode: how many steps a call takes.
+        steps: length of the sequence.
+        rounds: how often each variant was timed.
+        variants: by name: prnn, torch.nn, onnxruntime.
+    """
+
+    network: str
+    layers: str
+    mode: str
+    steps: int
+    rounds: int
+    variants: dict[str, Measurement]
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as torch.nn prnn is."""
+        return self.variants["torch.nn"].microseconds / self.variants["prnn"].microseconds
 
 
 @dataclass(frozen=True)
@@ -86,6 +126,7 @@ class Result:
                     "steps": row.steps,
                     "batch": 1,
                     "threads": 1,
+                    "rounds": row.rounds,
                     "variants": {
                         name: {
                             "microseconds_per_step": measured.microseconds,

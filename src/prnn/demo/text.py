@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from prnn.demo.compare import ROUNDS, Row
-from prnn.demo.result import LIMIT, SPEECH, Result
-
-Floats = npt.NDArray[np.float32]
+from prnn.demo.result import LIMIT, SPEECH, Floats, Result, Row
 
 COLUMNS_PER_SECOND = 8
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -87,7 +83,7 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
             speed = f"{base / measured.microseconds:.2f} x"
             yield f"    {name:26}{measured.microseconds:12.1f}{spread:>20}{speed:>10}{measured.difference:14.1e}"
     yield ""
-    yield f"Medians of {ROUNDS} rounds, variants taking turns. Speed: torch.nn = 1, more is faster."
+    yield f"Medians of {rows[0].rounds} rounds, variants taking turns. Speed: torch.nn = 1, more is faster."
     yield "Difference: largest from torch.nn in float64."
 
 
