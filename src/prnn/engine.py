@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from functools import lru_cache
 from typing import Any
 
-from prnn.kernels import interpreted
+from prnn import env, facts
+from prnn.errors import PrnnFallbackWarning
+from prnn.kernels import cpu_inplace, interpreted
+from prnn.plan import Plan, choose
 from prnn.problem import Problem
-from prnn.specs import LayerWeights, Rows
+from prnn.runtime.cpu import library
+from prnn.runtime.cpu.compiler import NO_COMPILER, find_compiler
+from prnn.runtime.cpu.native import NativeLayer
+from prnn.specs import Available, LayerWeights, Rows
 
 Array = Any
 
@@ -19,12 +27,13 @@ class Executable:
     gradients are contiguous; y and d_y may have a larger row stride (they may be one direction's columns of a wider array).
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, plan: Plan) -> None:
         self.problem = problem
+        self.plan = plan
 
     def saved_size(self, num_rows: int) -> int:
         """Elements of the `saved` array of a training forward over `num_rows` rows."""
-        return interpreted.saved_size(self.problem, num_rows)
+        raise NotImplementedError
 
     def forward(
         self,
@@ -69,7 +78,17 @@ class Executable:
         raise NotImplementedError
 
 
+class _Native(Executable):
+    def __init__(self, problem: Problem, plan: Plan) -> None:
+        super().__init__(problem, plan)
+        layer = NativeLayer(problem, plan.config.isa, plan.config.threads, plan.family == cpu_inplace.NAME)
+        self.saved_size, self.forward, self.backward = layer.saved_size, layer.forward, layer.backward  # type: ignore[method-assign]
+
+
 class _Interpreted(Executable):
+    def saved_size(self, num_rows: int) -> int:
+        return interpreted.saved_size(self.problem, num_rows)
+
     def forward(self, x, states, weights, rows, y, final_states, saved=None):  # type: ignore[no-untyped-def]
         interpreted.forward(
             self.problem, _view(x), _views(states), _weights(weights), rows, _view(y), _views(final_states), _view(saved)
@@ -92,14 +111,82 @@ def _views(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 def _weights(weights: LayerWeights) -> LayerWeights:
-    return LayerWeights(*map(_view, weights[:5]), _views(weights.vectors))
+    w_ih, w_hh, b_ih, b_hh, w_hr = map(_view, weights[:5])
+    return LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, _views(weights.vectors))
+
+
+def available() -> Available:
+    """What this installation can run; nothing is compiled."""
+    path = library.library_path()
+    compiler = find_compiler()
+    return Available(
+        threads=num_threads(),
+        library=str(path or ""),
+        isas=library.usable_isas(),
+        no_library=library.MISSING,
+        compiler="" if env.compile_forbidden() or compiler is None else compiler,
+        no_compiler="PRNN_NO_COMPILE forbids it" if env.compile_forbidden() else NO_COMPILER,
+    )
+
+
+def prepare(problem: Problem, batch: int = 1, steps: int = 1, backend: str = "auto") -> Executable:
+    """Choose how to run `problem`; `batch` and `steps` are the sizes to choose for, any others still run.
+
+    Sizes are rounded up to powers of two, so that similar calls share an Executable.
+
+    Raises:
+        ValueError: no family is called `backend`.
+        UnsupportedProblem: the family that `backend` names cannot run it.
+        BuildError: a user's cell does not compile.
+    """
+    return _prepare(problem, _bucket(batch), _bucket(steps), backend, num_threads())
+
+
+def _bucket(size: int) -> int:
+    return 1 << (max(size, 1) - 1).bit_length()
 
 
 @lru_cache(maxsize=1024)
-def prepare(problem: Problem, batch: int = 1, steps: int = 1) -> Executable:
-    """Choose how to run `problem`; `batch` and `steps` are the sizes to choose for, any others still run.
+def _prepare(problem: Problem, batch: int, steps: int, backend: str, threads: int) -> Executable:
+    plan = choose(problem, _cpu(), batch, steps, available(), backend)
+    if plan.family != interpreted.NAME:
+        return _Native(problem, plan)
+    if backend == "auto":
+        refused = "; ".join(str(each) for each in plan.candidates if each.refused)
+        warnings.warn(f"{problem.cell.name} runs interpreted, which is slow: {refused}", PrnnFallbackWarning, stacklevel=3)
+    return _Interpreted(problem, plan)
+
+
+@lru_cache(maxsize=1)
+def _cpu() -> facts.CpuFacts:
+    return facts.probe_cpu()
+
+
+_num_threads: int | None = None
+
+
+def set_num_threads(count: int | None) -> None:
+    """Threads that a call may use; None returns to the default. Small layers use one whatever the limit.
 
     Raises:
-        UnsupportedProblem: no family runs it.
+        ValueError: count is less than 1.
     """
-    return _Interpreted(problem)
+    global _num_threads
+    if count is not None and count < 1:
+        raise ValueError(f"the number of threads must be at least 1, got {count}")
+    _num_threads = count
+
+
+def num_threads() -> int:
+    """Threads that a call may use: what set_num_threads or PRNN_NUM_THREADS says, else the cores this process may use, but not
+    more than torch uses where torch is loaded."""
+    if _num_threads is not None:
+        return _num_threads
+    default = _default_threads()
+    torch = sys.modules.get("torch")
+    return default if torch is None else min(default, torch.get_num_threads())
+
+
+@lru_cache(maxsize=1)
+def _default_threads() -> int:
+    return env.num_threads() or _cpu().cores

@@ -1,4 +1,4 @@
-"""The only place of the package that reads the process environment."""
+"""The settings that come from the environment. Nothing else in the package reads os.environ."""
 
 from __future__ import annotations
 
@@ -7,10 +7,31 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """The folder for files that can be had again: ``$XDG_CACHE_HOME/persistent-rnn``, by default under ``~/.cache``.
+    """The folder for compiled user cells: PRNN_CACHE_DIR, else ``prnn`` under XDG_CACHE_HOME, else ``~/.cache/prnn``.
 
-    A relative ``XDG_CACHE_HOME`` is ignored, as the XDG Base Directory Specification asks. The folder may not exist yet.
+    The folder is not created.
     """
-    configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    base = configured if configured.is_absolute() else Path.home() / ".cache"
-    return base / "persistent-rnn"
+    chosen = os.environ.get("PRNN_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "prnn"
+
+
+def num_threads() -> int | None:
+    """PRNN_NUM_THREADS, or None if it is not set.
+
+    Raises:
+        ValueError: it is not a positive whole number.
+    """
+    text = os.environ.get("PRNN_NUM_THREADS")
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"PRNN_NUM_THREADS must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def compile_forbidden() -> bool:
+    """True if PRNN_NO_COMPILE is set to anything but 0: user cells then run interpreted unless they are in the cache."""
+    return os.environ.get("PRNN_NO_COMPILE", "0") not in ("", "0")

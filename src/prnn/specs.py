@@ -50,3 +50,24 @@ class Rows:
         if self.batch_sizes is None:
             return self.steps * self.batch
         return int(self.batch_sizes.sum())
+
+
+@dataclass(frozen=True)
+class Available:
+    """What this installation can run, beside what the CPU can: what a plan needs to know of the runtime.
+
+    Attributes:
+        threads: that a call may use.
+        library: path of the native engine; empty if there is none.
+        isas: instruction sets that the native engine was built for, best first.
+        no_library: why there is no native engine, and what to do.
+        compiler: path of the C++ compiler for user cells; empty if there is none.
+        no_compiler: why user cells cannot be compiled, and what to do.
+    """
+
+    threads: int = 1
+    library: str = ""
+    isas: tuple[str, ...] = ()
+    no_library: str = "this installation has no native engine"
+    compiler: str = ""
+    no_compiler: str = "no C++ compiler was found"

@@ -1,7 +1,7 @@
 """Print a cell's program as C++: the same text for the CPU engine (V is a vector of units) and for CUDA (V is a float).
 
-The text needs sigmoid, tanh, relu, exp, log, sqrt, maximum and greater for V from the header that includes it, and PRNN_CELL, the
-function qualifiers (inline, __device__).
+The text needs, from whatever includes it: sigmoid, tanh, relu, exp, log, sqrt, maximum and greater for V; ``Stage<k>``, an empty
+template that picks an overload; and PRNN_CELL, the function qualifiers (inline, __device__).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 def emit_cell(cell: Cell, struct_name: str = "Cell") -> str:
     """The cell as a C++ struct of constants and one static function for each stage.
 
-    forward_k(slot, state, vector, operand, next, saved) and backward_k(saved, state, vector, d_next, d_operand, d_slot, d_state,
-    d_vector) read and write arrays of V: ``V slot[num_slots]`` and so on, one unit (or one vector of units) at a time.
+    forward(Stage<k>, slot, state, vector, operand, next, saved) and backward(Stage<k>, saved, state, vector, d_next, d_operand,
+    d_slot, d_state, d_vector) read and write arrays of V: ``V slot[num_slots]`` and so on, one unit (or one vector of units) at a
+    time.
     """
     program = cell.program
     numbers = {
@@ -46,13 +47,13 @@ def emit_cell(cell: Cell, struct_name: str = "Cell") -> str:
     ]
     for stage, outputs in enumerate(program.forward):
         parameters = "const V* slot, const V* state, const V* vector, V* operand, V* next, V* saved"
-        lines += _function(f"forward_{stage}", parameters, outputs)
+        lines += _function(f"forward(Stage<{stage}>", parameters, outputs)
     for stage, outputs in enumerate(program.backward):
         parameters = (
             "const V* saved, const V* state, const V* vector, const V* d_next, const V* d_operand, "
             "V* d_slot, V* d_state, V* d_vector"
         )
-        lines += _function(f"backward_{stage}", parameters, outputs)
+        lines += _function(f"backward(Stage<{stage}>", parameters, outputs)
     return "\n".join([*lines, "};", ""])
 
 
@@ -63,11 +64,11 @@ def _gate_row(gates: Sequence[str], gate: str, takes: bool) -> int:
 
 def _table(name: str, values: Sequence[int]) -> str:
     entries = ", ".join(map(str, values or (-1,)))  # C++ has no empty array
-    return f"  static constexpr int {name}[] = {{{entries}}};"
+    return f"  static constexpr int32_t {name}[] = {{{entries}}};"
 
 
-def _function(name: str, parameters: str, outputs: Sequence[Output]) -> list[str]:
-    lines = [f"  template <class V> static PRNN_CELL void {name}({parameters}) {{"]
+def _function(head: str, parameters: str, outputs: Sequence[Output]) -> list[str]:
+    lines = [f"  template <class V> static PRNN_CELL void {head}, {parameters}) {{"]
     names: dict[Expr, str] = {}
     for node in topological([output.value for output in outputs]):
         if node.op == "const":

@@ -13,10 +13,30 @@ import numpy as np
 
 from prnn.cells.interp import evaluate
 from prnn.cells.program import Program
+from prnn.facts import CpuFacts
+from prnn.kernels.family import Config, Work, count
 from prnn.problem import Problem
-from prnn.specs import LayerWeights, Rows
+from prnn.specs import Available, LayerWeights, Rows
 
 Array = Any
+
+NAME = "interpreted"
+FALLBACK = True
+
+
+def configs(problem: Problem, facts: CpuFacts, available: Available) -> tuple[Config, ...]:
+    """See family.Family."""
+    return (Config("numpy", 1),)
+
+
+def refuse(problem: Problem, config: Config, batch: int, available: Available) -> str | None:
+    """See family.Family: runs everything."""
+    return None
+
+
+def work(problem: Problem, batch: int, steps: int) -> Work:
+    """See family.Family."""
+    return count(problem, batch, 1, rows_per_pass=max(batch, 1), packs=False, peak_share=0.5, numpy=True)
 
 
 def saved_size(problem: Problem, num_rows: int) -> int:
@@ -169,8 +189,9 @@ def backward(
                     if not (output.index == 0 and problem.proj_size):
                         d_previous[output.index] += value
                 elif output.kind == "d_vector":
-                    if d_weights.vectors[output.index] is not None:
-                        d_weights.vectors[output.index][...] += value.sum(0)
+                    d_vector = d_weights.vectors[output.index]
+                    if d_vector is not None:
+                        d_vector += value.sum(0)
                 else:
                     _slot_gradient(problem, program, output.index, value, active, x, weights, d_x, d_weights)
                     slot = program.slots[output.index]

@@ -1,0 +1,129 @@
+"""What the machine is, as values: read from the system's own tables, without native code."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+# Instruction sets by the flags that the kernel must report for them, best first.
+_X86_LEVELS = {
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "x86-64-v3": {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"},
+    "x86-64": set[str](),
+}
+_CACHE_DEFAULTS = {"L1": 32 << 10, "L2": 512 << 10, "L3": 8 << 20}  # where the system does not say: modest
+
+
+@dataclass(frozen=True)
+class CpuFacts:
+    """A CPU as a plan sees it.
+
+    Attributes:
+        name: as the system gives it.
+        isas: instruction sets that the CPU has, best first: ``x86-64-v4`` (AVX-512), ``x86-64-v3`` (AVX2 and FMA), ``x86-64``,
+            ``neon``; empty for another architecture.
+        cores: how many this process may use: the smaller of its affinity and its cgroup's quota.
+        l1d_bytes, l2_bytes: of one core.
+        l3_bytes: shared by cores; 0 if there is none.
+    """
+
+    name: str
+    isas: tuple[str, ...]
+    cores: int
+    l1d_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+
+    def __str__(self) -> str:
+        caches = ", ".join(
+            f"{level} {num_bytes >> 10} KiB"
+            for level, num_bytes in (("L1", self.l1d_bytes), ("L2", self.l2_bytes), ("L3", self.l3_bytes))
+        )
+        return f"{self.name}: {self.cores} cores, {' '.join(self.isas) or 'no known instruction set'}, {caches}"
+
+
+def probe_cpu(root: Path = Path("/")) -> CpuFacts:
+    """The CPU of this machine.
+
+    Args:
+        root: where ``proc`` and ``sys`` are found; another folder in tests.
+    """
+    cpuinfo = _cpuinfo(root)
+    caches = {**_CACHE_DEFAULTS, **_caches(root)}
+    quota = _cgroup_quota(root)
+    cores = _affinity()
+    return CpuFacts(
+        name=cpuinfo.get("model name") or platform.processor() or platform.machine() or "unknown CPU",
+        isas=_isas(cpuinfo),
+        cores=cores if quota is None else max(1, min(cores, int(quota))),
+        l1d_bytes=caches["L1"],
+        l2_bytes=caches["L2"],
+        l3_bytes=caches["L3"],
+    )
+
+
+def _read(path: Path) -> str:
+    """The text of a small file; empty if it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _cpuinfo(root: Path) -> dict[str, str]:
+    """The first processor's fields of /proc/cpuinfo."""
+    first = _read(root / "proc/cpuinfo").split("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _isas(cpuinfo: dict[str, str]) -> tuple[str, ...]:
+    machine = platform.machine().lower()
+    if machine in ("x86_64", "amd64"):
+        flags = set(cpuinfo.get("flags", "").split())
+        return tuple(name for name, needed in _X86_LEVELS.items() if needed <= flags)
+    return ("neon",) if machine in ("aarch64", "arm64") else ()
+
+
+def _affinity() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _caches(root: Path) -> dict[str, int]:
+    """Bytes of the data caches of core 0 by level."""
+    found: dict[str, int] = {}
+    indices = sorted(root.glob("sys/devices/system/cpu/cpu0/cache/index*"))
+    for index in indices:
+        size = _read(index / "size")
+        if _read(index / "type") != "Instruction" and size[:-1].isdecimal():
+            found[f"L{_read(index / 'level')}"] = int(size[:-1]) << {"K": 10, "M": 20}[size[-1]]
+    if indices:
+        found.setdefault("L3", 0)  # a machine that lists its caches and no third level has none
+    return found
+
+
+def _cgroup_quota(root: Path) -> float | None:
+    """Cores' worth of time that the cgroups of this process grant: the least of its own and its ancestors'; None: no limit."""
+    mount = root / "sys/fs/cgroup"
+    quotas = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            bases = [mount, mount / "unified"]
+        elif "cpu" in controllers.split(","):
+            bases = [mount / controllers, mount / "cpu"]
+        else:
+            continue
+        inner = Path(path.lstrip("/"))
+        for base in bases:
+            for folder in (base / inner, *(base / parent for parent in inner.parents)):
+                limit, period = (_read(folder / "cpu.max").split() + ["", ""])[:2]
+                if not limit:
+                    limit, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+                if limit.isdecimal() and period.isdecimal() and int(period) > 0:  # "max" and -1 mean no limit
+                    quotas.append(int(limit) / int(period))
+    return min(quotas, default=None)

@@ -1,0 +1,192 @@
+// Matrix products: C += A * B with B packed into panels of four vectors of columns, or C += A * W^T with W read where it lies.
+//
+// All matrices of the engine meet in one kernel, `tile`: up to three rows of A against one panel, accumulators in registers.
+#pragma once
+
+#include <utility>
+
+#include "simd.h"
+
+namespace prnn::PRNN_ISA {
+
+constexpr int panel_vectors = 4;
+// 12 accumulators, one vector of B and three broadcasts fill 16 registers.
+constexpr int tile_rows = PRNN_VECTOR_REGISTERS >= 32 ? 6 : 3;
+// A panel's slice of this depth (16 KB) stays in the first-level cache while all rows of A pass over it.
+constexpr int64_t panel_depth = 128;
+
+#if defined(__x86_64__)
+#define PRNN_IN_REGISTER(v) asm("" : "+x"(v))
+#else
+#define PRNN_IN_REGISTER(v) asm("" : "+w"(v))
+#endif
+
+constexpr int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
+
+// C[m][v] += sum_k A[m][k] * B[k][v] for M rows and NV vectors. Element (m, k) of A is a[m * a_row + k * a_k].
+template <class E, int M, int NV>
+inline void tile(const E* b, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c, int64_t c_row) {
+  using Raw = typename Vec<E>::Raw;
+  constexpr int width = Vec<E>::width;
+  constexpr int copies = M * NV <= 4 ? 2 : 1;  // enough independent sums to hide the latency of an FMA
+  Raw sum[copies][M][NV];
+#pragma GCC unroll 8
+  for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; v++) {
+      sum[0][m][v] = Vec<E>::load(c + m * c_row + v * width).raw;
+      if (copies > 1) sum[copies - 1][m][v] = Raw{};
+    }
+  const auto step = [&](Raw(&into)[M][NV], const E* b_k, const E* a_k_ptr) __attribute__((always_inline)) {
+    Raw broadcast[M];
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++) broadcast[m] = Raw{} + a_k_ptr[m * a_row];
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; v++) {
+      Raw value = *reinterpret_cast<const Raw*>(b_k + v * width);
+      if (M > 1) PRNN_IN_REGISTER(value);
+#pragma GCC unroll 8
+      for (int m = 0; m < M; m++) into[m][v] += broadcast[m] * value;
+    }
+  };
+  int64_t k = 0;
+  for (; k + copies <= depth; k += copies)
+#pragma GCC unroll 2
+    for (int u = 0; u < copies; u++) step(sum[u], b + (k + u) * NV * width, a + (k + u) * a_k);
+  if (copies > 1 && k < depth) step(sum[0], b + k * NV * width, a + k * a_k);
+#pragma GCC unroll 8
+  for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; v++) {
+      Raw total = sum[0][m][v];
+      if (copies > 1) total += sum[copies - 1][m][v];
+      Vec<E>(total).store(c + m * c_row + v * width);
+    }
+}
+
+template <class E, int NV, int M = tile_rows>
+inline void tile_of_rows(int64_t rows, const E* b, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c, int64_t c_row) {
+  if constexpr (M > 1)
+    if (rows < M) return tile_of_rows<E, NV, M - 1>(rows, b, a, a_row, a_k, depth, c, c_row);
+  tile<E, M, NV>(b, a, a_row, a_k, depth, c, c_row);
+}
+
+// All rows against one panel of NV vectors.
+template <class E, int NV>
+inline void multiply_panel(const E* b, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c, int64_t c_row, int64_t rows) {
+  const int64_t num_tiles = divide_up(rows, tile_rows);
+  for (int64_t k = 0; k < depth; k += panel_depth) {
+    const int64_t part = min_of(panel_depth, depth - k);
+    int64_t row = 0;
+    for (int64_t t = 0; t < num_tiles; t++) {  // 4 rows are 2 + 2, not 3 + 1
+      const int64_t count = (rows - row) / (num_tiles - t) + ((rows - row) % (num_tiles - t) != 0);
+      tile_of_rows<E, NV>(count, b + k * NV * Vec<E>::width, a + row * a_row + k * a_k, a_row, a_k, part, c + row * c_row, c_row);
+      row += count;
+    }
+  }
+}
+
+// The same with the number of vectors known at run time (the last panel of a matrix may be narrower).
+template <class E>
+inline void multiply_panel(int64_t num_vectors, const E* b, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c, int64_t c_row,
+                           int64_t rows) {
+  if (num_vectors == 4) return multiply_panel<E, 4>(b, a, a_row, a_k, depth, c, c_row, rows);
+  if (num_vectors == 3) return multiply_panel<E, 3>(b, a, a_row, a_k, depth, c, c_row, rows);
+  if (num_vectors == 2) return multiply_panel<E, 2>(b, a, a_row, a_k, depth, c, c_row, rows);
+  return multiply_panel<E, 1>(b, a, a_row, a_k, depth, c, c_row, rows);
+}
+
+// Panels: `columns` columns in panels of four vectors (the last may be narrower), each panel [depth][vectors][width], zero beyond the
+// last column. The size of a whole matrix is depth * round_up(columns, width).
+constexpr int64_t panel_columns(int64_t width) { return panel_vectors * width; }
+
+// Packs panels [first, last) of B^T, where row j of `w` is column j of B: element (k, j) is w[j * w_row + k].
+template <class E>
+inline void pack_rows(const E* w, int64_t w_row, int64_t columns, int64_t depth, int64_t first, int64_t last, E* packed) {
+  constexpr int width = Vec<E>::width;
+  for (int64_t panel = first; panel < last; panel++) {
+    const int64_t start = panel * panel_columns(width), vectors = min_of(panel_vectors, divide_up(columns - start, width));
+    E* to = packed + start * depth;
+    for (int64_t lane = 0; lane < vectors * width; lane++) {
+      const bool exists = start + lane < columns;
+      const E* from = w + (start + lane) * w_row;
+      for (int64_t k = 0; k < depth; k++) to[k * vectors * width + lane] = exists ? from[k] : E(0);
+    }
+  }
+}
+
+// Packs rows [0, depth) of one panel of B, whose element (k, j) is b[k * b_row + j].
+template <class E>
+inline void pack_panel(const E* b, int64_t b_row, int64_t columns, int64_t depth, int64_t panel, E* to) {
+  constexpr int width = Vec<E>::width;
+  const int64_t start = panel * panel_columns(width), vectors = min_of(panel_vectors, divide_up(columns - start, width));
+  const int64_t present = min_of(vectors * width, columns - start);
+  for (int64_t k = 0; k < depth; k++, to += vectors * width) {
+    for (int64_t j = 0; j < present; j++) to[j] = b[k * b_row + start + j];
+    for (int64_t j = present; j < vectors * width; j++) to[j] = 0;
+  }
+}
+
+// C[rows, panels first..last) += A * B with B packed.
+template <class E>
+inline void multiply_packed(const E* packed, int64_t columns, int64_t depth, int64_t first, int64_t last, const E* a, int64_t a_row,
+                            E* c, int64_t c_row, int64_t rows) {
+  constexpr int width = Vec<E>::width;
+  for (int64_t panel = first; panel < last; panel++) {
+    const int64_t start = panel * panel_columns(width);
+    multiply_panel(min_of(panel_vectors, divide_up(columns - start, width)), packed + start * depth, a, a_row, 1, depth, c + start,
+                   c_row, rows);
+  }
+}
+
+// Sums of neighbouring lanes, those of a first.
+template <class E, int... even> PRNN_INLINE typename Vec<E>::Raw add_pairs(typename Vec<E>::Raw a, typename Vec<E>::Raw b, std::integer_sequence<int, even...>) {
+  return __builtin_shufflevector(a, b, (2 * even)...) + __builtin_shufflevector(a, b, (2 * even + 1)...);
+}
+
+// The horizontal sums of `width` vectors, as one vector.
+template <class E, int count = Vec<E>::width> PRNN_INLINE typename Vec<E>::Raw sum_lanes(typename Vec<E>::Raw* v) {
+  if constexpr (count == 1) {
+    return v[0];
+  } else {
+#pragma GCC unroll 8
+    for (int i = 0; i < count / 2; i++)
+      v[i] = add_pairs<E>(v[2 * i], v[2 * i + 1], std::make_integer_sequence<int, Vec<E>::width>{});
+    return sum_lanes<E, count / 2>(v);
+  }
+}
+
+// c[0..width) += W[lane, :] . a for `lanes` rows of W, read where they lie.
+template <class E>
+inline void dot_rows(const E* w, int64_t w_row, int64_t lanes, const E* a, int64_t depth, E* c) {
+  constexpr int width = Vec<E>::width;
+  using Raw = typename Vec<E>::Raw;
+  const E* row[width];
+  for (int lane = 0; lane < width; lane++) row[lane] = w + min_of(lane, lanes - 1) * w_row;
+  Raw sum[width] = {};
+  int64_t k = 0;
+  for (; k + width <= depth; k += width) {
+    const Raw value = Vec<E>::load(a + k).raw;
+#pragma GCC unroll 16
+    for (int lane = 0; lane < width; lane++) sum[lane] += Vec<E>::load(row[lane] + k).raw * value;
+  }
+  Raw total = sum_lanes<E>(sum);
+  for (; k < depth; k++)
+    for (int lane = 0; lane < width; lane++) total[lane] += row[lane][k] * a[k];
+  for (int64_t lane = lanes; lane < width; lane++) total[lane] = 0;
+  (Vec<E>::load(c) + Vec<E>(total)).store(c);
+}
+
+// C[rows, columns [begin, end)) += A * W^T with W read where it lies; a column is a row of W, beyond `columns` there are none.
+template <class E>
+inline void multiply_in_place(const E* w, int64_t columns, int64_t depth, int64_t begin, int64_t end, const E* a, int64_t a_row, E* c,
+                              int64_t c_row, int64_t rows) {
+  constexpr int width = Vec<E>::width;
+  for (int64_t column = begin; column < end; column += width)
+    for (int64_t row = 0; row < rows; row++)
+      dot_rows(w + column * depth, depth, min_of(width, columns - column), a + row * a_row, depth, c + row * c_row + column);
+}
+
+}  // namespace prnn::PRNN_ISA

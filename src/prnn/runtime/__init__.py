@@ -1,0 +1,1 @@
+"""Compile, load and run what a plan chose."""

@@ -1,0 +1,1 @@
+"""The native engine on the CPU: find the library, compile users' cells, call it."""
