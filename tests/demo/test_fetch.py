@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from prnn.demo import fetch
-from prnn.env import cache_dir
 
 CONTENT = b"weights"
 PACKAGE = fetch.Package("some-voice", "1.2", {"some_voice/net.bin": hashlib.sha256(CONTENT).hexdigest()})
@@ -16,6 +15,7 @@ PACKAGE = fetch.Package("some-voice", "1.2", {"some_voice/net.bin": hashlib.sha2
 
 @pytest.fixture(autouse=True)
 def empty_cache(monkeypatch, tmp_path):
+    monkeypatch.delenv("PRNN_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path
 
@@ -87,9 +87,3 @@ def test_a_wheel_that_is_not_the_pinned_one(monkeypatch, members, cause):
     with pytest.raises(fetch.DownloadError, match=cause):
         fetch.fetch(PACKAGE)
     assert list(PACKAGE.folder.iterdir()) == []
-
-
-def test_cache_dir_ignores_a_relative_setting(monkeypatch, empty_cache):
-    assert cache_dir() == empty_cache / "persistent-rnn"
-    monkeypatch.setenv("XDG_CACHE_HOME", "here")
-    assert cache_dir() == Path.home() / ".cache" / "persistent-rnn"

@@ -26,7 +26,7 @@ def test_each_filter_has_unit_area():
 
 
 def test_filters_sum_to_the_slope_of_the_scale():
-    """On the linear part neighbours add up to one height, 2 / width of a triangle, at every frequency between centres."""
+    """Where the scale is linear, neighbours add up to a triangle's height, 2 / width, at every frequency."""
     filters = mel.mel_filters()
     width = 2 * mel.mel_to_hz(mel.hz_to_mel(SAMPLE_RATE / 2) / (mel.CHANNELS + 1))
     frequency = np.fft.rfftfreq(mel.WINDOW, 1 / SAMPLE_RATE)

@@ -20,9 +20,9 @@ def row(prnn_us: float = 10.0, difference: float = 1e-7) -> Row:
 
 
 def result(**changes) -> Result:
-    clips = [Clip("reader-1", np.zeros(16000, np.float32)), Clip("other", np.zeros(8000, np.float32))]
-    similarity = np.array([[1, 0.25], [0.25, 1]], np.float32)
-    speech = [np.ones(32, np.float32), np.zeros(16, np.float32)]
+    clips = [Clip(name, np.zeros(16000, np.float32)) for name in ("reader-1", "reader-2", "other")]
+    similarity = np.array([[1, 0.75, 0.25], [0.75, 1, 0.5], [0.25, 0.5, 1]], np.float32)
+    speech = [np.full(32, share, np.float32) for share in (1, 0.5, 0)]
     return dataclasses.replace(Result(clips, similarity, speech, 0.032, [Check("a and b", 1e-6)], [row()]), **changes)
 
 
@@ -48,8 +48,8 @@ def test_timeline():
     quarter = np.full(4, 0.5, np.float32)
     assert text.timeline(["half", "unsure"], [half, quarter], 1 / 16).splitlines() == [
         "  seconds  0       1",
-        "          |       |".replace("          ", "           ", 1)[:],
-        "  half         ████    50% speech".replace("half   ", "half   ", 1),
+        "          |       |",
+        "  half        ████    50% speech",
         "  unsure  ▄▄         100% speech",
     ]
 
@@ -83,5 +83,5 @@ def test_failures_are_said_in_words(changes, sentence):
 def test_json_holds_all():
     data = result().as_json()
     assert data["failures"] == []
-    assert [clip["name"] for clip in data["clips"]] == ["reader-1", "other"]
+    assert [clip["name"] for clip in data["clips"]] == ["reader-1", "reader-2", "other"]
     assert data["timings"][0]["variants"]["prnn"]["microseconds_per_step"] == 10.0

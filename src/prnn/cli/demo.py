@@ -8,9 +8,11 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--json", nargs="?", const="-", metavar="FILE", help="write the result as JSON; without FILE print it, and no text"
+        "--json", nargs="?", const="-", metavar="FILE", help="write the result as JSON; without FILE print only that"
     )
-    parser.add_argument("--output", type=Path, default=Path("prnn_demo.png"), metavar="FILE.png", help="the picture")
+    parser.add_argument(
+        "--output", type=Path, default=Path("prnn_demo.png"), metavar="FILE.png", help="picture to draw"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -52,4 +52,4 @@ def _read(file: str) -> npt.NDArray[np.float32]:
         if form != (SAMPLE_RATE, 2, 1):
             raise ValueError(f"{file}: (rate, bytes per sample, channels) = {form}, not {(SAMPLE_RATE, 2, 1)}")
         pcm = np.frombuffer(recording.readframes(recording.getnframes()), dtype="<i2")
-    return pcm.astype(np.float32) / 32768
+    return pcm.astype(np.float32) / np.float32(32768)

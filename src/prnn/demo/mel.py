@@ -1,7 +1,7 @@
 """Mel spectrogram and partial utterances of the speaker encoder, in numpy.
 
-Sizes and conventions are those of Resemblyzer 0.1.4, whose spectrogram is librosa's (0.10 and later): Slaney's mel scale with
-triangles of unit area, power 2, periodic Hann window, frames centred with zeros beyond the ends.
+Sizes and conventions are those of Resemblyzer 0.1.4, whose spectrogram is librosa's (0.10 and later): Slaney's mel
+scale with triangles of unit area, power 2, periodic Hann window, frames centred with zeros beyond the ends.
 """
 
 from __future__ import annotations

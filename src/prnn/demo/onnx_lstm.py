@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime
+import onnxruntime  # type: ignore[import-untyped]
 import torch
 
 Floats = npt.NDArray[np.float32]
@@ -17,8 +17,8 @@ IR_VERSION = 8  # the oldest that carries OPSET, so that any onnxruntime of the 
 def lstm_graph(lstm: torch.nn.LSTM) -> onnx.ModelProto:
     """A chain of one LSTM node a layer, for B=1.
 
-    Inputs: ``x`` [T, 1, I], and ``h{layer}``, ``c{layer}`` [1, 1, H] of each layer. Outputs: ``y`` [T, 1, H], and ``hn{layer}``,
-    ``cn{layer}`` as the inputs.
+    Inputs: ``x`` [T, 1, I], and for each layer ``h{layer}`` and ``c{layer}`` [1, 1, H].
+    Outputs: ``y`` [T, 1, H], and for each layer ``hn{layer}`` and ``cn{layer}`` [1, 1, H].
     """
     helper, single = onnx.helper, onnx.TensorProto.FLOAT
     size, layers = lstm.hidden_size, range(lstm.num_layers)
@@ -58,7 +58,7 @@ def _zeros(size: int) -> onnxruntime.OrtValue:
 
 
 class OnnxLSTM:
-    """An LSTM run by onnxruntime on one thread, B=1: a whole sequence at once, or step by step with the state carried."""
+    """An LSTM run by onnxruntime on one thread, B=1: a whole sequence at once, or step by step with its state kept."""
 
     def __init__(self, lstm: torch.nn.LSTM) -> None:
         options = onnxruntime.SessionOptions()
@@ -71,8 +71,8 @@ class OnnxLSTM:
         states_out = [value.name for value in self._session.get_outputs()[1:]]
         self._zero = np.zeros((1, 1, lstm.hidden_size), np.float32)
         self._zeros = dict.fromkeys(states_in, self._zero)
-        # Steps alternate between two bound sets of states, one read and one written: this spares onnxruntime the copies and
-        # allocations of session.run, which would cost it about a third of its time on the smaller network.
+        # Steps alternate between two bound sets of states, one read and one written: this spares onnxruntime the copies
+        # and allocations of session.run, which would cost it about a third of its time on the smaller network.
         self._x = _zeros(lstm.input_size)
         self._y = _zeros(lstm.hidden_size)
         self._states = [[_zeros(lstm.hidden_size) for _ in states_in] for _ in range(2)]

@@ -24,6 +24,7 @@ from prnn.demo.voice_activity import (
     speech_probability,
     windows_of,
 )
+from prnn.errors import PrnnError
 
 
 def run(picture: Path, data: str | None) -> int:
@@ -36,6 +37,9 @@ def run(picture: Path, data: str | None) -> int:
     Returns:
         0, or 1 if a difference is too large or prnn is slower than torch.nn.
     """
+    for path in (picture, Path(data or "-")):
+        if not path.parent.is_dir():
+            raise PrnnError(f"cannot write {path}: there is no folder {path.parent}")
     result = gather()
     progress.line(f"[5/5] drawing {picture}")
     draw(result, picture)

@@ -46,12 +46,17 @@ def likeness(similarity: Floats, readers: Sequence[bool]) -> str:
     among = similarity[np.ix_(mine, mine)][~np.eye(mine.sum(), dtype=bool)].mean()
     across = similarity[np.ix_(mine, ~mine)].mean()
     return (
-        f"One person reads all reader-* clips: on average {among:.2f} alike among themselves, {across:.2f} like the others."
+        f"One person reads all reader-* clips: on average {among:.2f} alike among themselves, "
+        f"{across:.2f} like the others."
     )
 
 
 def timeline(names: Sequence[str], speech: Sequence[Floats], seconds_per_window: float) -> str:
-    """One line a clip: mean probability of speech in each 1/COLUMNS_PER_SECOND s as a block, and the share of speech."""
+    """One line a clip: mean probability of speech in 1/COLUMNS_PER_SECOND s as a block, and the share of speech.
+
+    Args:
+        speech: for each clip, probabilities [T] of windows of seconds_per_window.
+    """
     width = max(map(len, names))
     lines = [_blocks(probability, seconds_per_window) for probability in speech]
     longest = max(map(len, lines))
@@ -94,6 +99,6 @@ def verdict(result: Result) -> str:
         return "FAILED\n" + "\n".join(f"  {failure}" for failure in failures)
     slowest, fastest = (pick(row.speedup for row in result.rows) for pick in (min, max))
     return (
-        f"PASSED: every difference is at most {LIMIT:.0e}, "
+        f"PASSED: every difference is at most {LIMIT:.0e},\n"
         f"and prnn is {slowest:.1f} to {fastest:.1f} times as fast as torch.nn in all rows."
     )

@@ -1,7 +1,7 @@
 """The voice-activity detector: the probability that somebody speaks, 31 times a second.
 
-Sizes and conventions are those of silero-vad 6.2.3 (MIT) at 16 kHz, whose trained weights it loads. They come out of its ONNX
-file: the safetensors file in the same wheel holds an older training, which gives other probabilities.
+Sizes and conventions are those of silero-vad 6.2.3 (MIT) at 16 kHz, whose trained weights it loads. They come out of
+its ONNX file: the safetensors file in the same wheel holds another training, which gives other probabilities.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime
+import onnxruntime  # type: ignore[import-untyped]
 import torch
 
 from prnn.demo.clips import SAMPLE_RATE, Clip
@@ -76,7 +76,7 @@ class VoiceActivity(torch.nn.Module):
 
 
 def _gates_for_torch(parameter: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Blocks of 4 * SIZE rows: gates from ONNX order (input, output, forget, cell) to torch's (input, forget, cell, output)."""
+    """Blocks of 4 * SIZE rows, each from ONNX gate order (input, output, forget, cell) to torch's (i, f, c, o)."""
     blocks = parameter.reshape(-1, 4, SIZE, *parameter.shape[1:])
     return blocks[:, [0, 2, 3, 1]].reshape(parameter.shape)
 
