@@ -56,21 +56,21 @@ def run(picture: Path, data: str | None) -> int:
 def gather() -> Result:
     """Everything but the output."""
     progress.line("[1/5] getting the two published networks")
-    speaker_file = fetch.fetch(fetch.SPEAKER, progress.line)["pretrained.pt"]
-    voice_file = fetch.fetch(fetch.VOICE_ACTIVITY, progress.line)["silero_vad_16k_sequence.onnx"]
+    speaker_file = fetch.fetch(fetch.SPEAKER, progress.detail)["pretrained.pt"]
+    voice_file = fetch.fetch(fetch.VOICE_ACTIVITY, progress.detail)["silero_vad_16k_sequence.onnx"]
     clips = load_clips()
 
     progress.line(f"[2/5] speaker encoder over {len(clips)} clips")
     plain_encoder = SpeakerEncoder.load(speaker_file)
     encoder = copy.deepcopy(plain_encoder)
-    progress.line(recurrent.accelerate(encoder))
+    progress.detail(recurrent.accelerate(encoder))
     embeddings = np.stack([embed(encoder, clip) for clip in clips])
     plain = np.stack([embed(plain_encoder, clip) for clip in clips])
 
     progress.line(f"[3/5] voice-activity detector over {sum(clip.seconds for clip in clips):.0f} s of sound")
     plain_detector = VoiceActivity.load(voice_file)
     detector = copy.deepcopy(plain_detector)
-    progress.line(recurrent.accelerate(detector))
+    progress.detail(recurrent.accelerate(detector))
     speech = [speech_probability(detector, clip) for clip in clips]
     published = [published_probability(voice_file, clip) for clip in clips]
 
