@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 from prnn import env, facts
@@ -78,11 +79,34 @@ class Executable:
         raise NotImplementedError
 
 
+    def bind(
+        self,
+        x: Array,
+        states: tuple[Array, ...],
+        weights: LayerWeights,
+        rows: Rows,
+        y: Array,
+        final_states: tuple[Array, ...],
+        snapshot: Array,
+    ) -> Callable[[], None]:
+        """`forward` as a call without arguments, over the same arrays every time; they must outlive it.
+
+        Args:
+            snapshot: what `snapshot(weights)` returned; weights that were packed then are not read again.
+        """
+        return partial(self.forward, x, states, weights, rows, y, final_states)
+
+    def snapshot(self, weights: LayerWeights) -> Array:
+        """The weights in the form that this family reads fastest, or None if it reads them where they are."""
+        return None
+
+
 class _Native(Executable):
     def __init__(self, problem: Problem, plan: Plan) -> None:
         super().__init__(problem, plan)
         layer = NativeLayer(problem, plan.config.isa, plan.config.threads, plan.family == cpu_inplace.NAME)
         self.saved_size, self.forward, self.backward = layer.saved_size, layer.forward, layer.backward  # type: ignore[method-assign]
+        self.snapshot, self.bind = layer.pack, layer.bind  # type: ignore[method-assign]
 
 
 class _Interpreted(Executable):

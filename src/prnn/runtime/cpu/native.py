@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from prnn.problem import Problem
 from prnn.runtime.cpu.compiler import native_cell
@@ -55,14 +59,28 @@ class NativeLayer:
         layer.rows = num_rows
         return int(self._library.prnn_saved_elements(self._engine, layer))
 
-    def pack(self, weights: LayerWeights, allocate: Any) -> Array:
-        """A packed copy of the weights, in an array of bytes from ``allocate(num_bytes)``, aligned to 64."""
+    def pack(self, weights: LayerWeights) -> Array:
+        """A packed copy of the matrices, as bytes."""
         layer = Layer.from_buffer_copy(self._template)
         self._set_weights(layer, weights)
-        packed = allocate(self._library.prnn_packed_bytes(self._engine, layer))
+        packed = _aligned_bytes(self._library.prnn_packed_bytes(self._engine, layer))
         layer.packed = address(packed)
         self._library.prnn_pack(self._engine, layer)
         return packed
+
+    def forward(
+        self,
+        x: Array,
+        states: tuple[Array, ...],
+        weights: LayerWeights,
+        rows: Rows,
+        y: Array,
+        final_states: tuple[Array, ...],
+        saved: Array | None = None,
+    ) -> None:
+        layer = self._forward_arguments(x, states, weights, rows, y, final_states)
+        layer.saved = address(saved)
+        self._run(layer)
 
     def bind(
         self,
@@ -72,29 +90,33 @@ class NativeLayer:
         rows: Rows,
         y: Array,
         final_states: tuple[Array, ...],
-        saved: Array | None = None,
-        packed: Array | None = None,
+        snapshot: Array,
+    ) -> Callable[[], None]:
+        layer = self._forward_arguments(x, states, weights, rows, y, final_states)
+        layer.packed = address(snapshot)
+        layer.flags |= PACKED
+        return partial(self._run, layer)
+
+    def _forward_arguments(
+        self,
+        x: Array,
+        states: tuple[Array, ...],
+        weights: LayerWeights,
+        rows: Rows,
+        y: Array,
+        final_states: tuple[Array, ...],
     ) -> Layer:
-        """The arguments of a forward call as the engine takes them; the arrays must stay alive as long as they are used."""
         layer = Layer.from_buffer_copy(self._template)
         self._set_rows(layer, rows)
         self._set_weights(layer, weights)
         layer.x, layer.y, layer.y_row = address(x), address(y), row_stride(y)
         for s, (state, final) in enumerate(zip(states, final_states)):
             layer.states[s], layer.final_states[s] = address(state), address(final)
-        layer.saved = address(saved)
-        if packed is not None:
-            layer.packed = address(packed)
-            layer.flags |= PACKED
         return layer
 
-    def run(self, layer: Layer) -> None:
-        """Forward over arguments made by `bind`."""
+    def _run(self, layer: Layer) -> None:
         if self._library.prnn_forward(self._engine, layer):
             raise MemoryError(f"no memory for {layer.rows} rows of a layer with hidden_size {layer.hidden_size}")
-
-    def forward(self, *args: Any) -> None:
-        self.run(self.bind(*args))
 
     def backward(
         self,
@@ -135,12 +157,8 @@ class NativeLayer:
             layer.vectors[v] = address(vector)
 
 
-def aligned_bytes(num_bytes: int) -> Array:
-    """An uninitialised numpy byte array that begins at a multiple of 64."""
-    import numpy as np
-
+def _aligned_bytes(num_bytes: int) -> Array:
+    """An uninitialised numpy byte array that begins at a multiple of a cache line."""
     raw = np.empty(num_bytes + 63, np.uint8)
-    start = -(raw.ctypes.data) % 64
+    start = -raw.ctypes.data % 64
     return raw[start : start + num_bytes]
-
-
