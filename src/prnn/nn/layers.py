@@ -276,6 +276,7 @@ class Recurrent(_RecurrentBase):
             device, dtype,
         )  # fmt: skip
         self.cell = cell
+        key_of(cell)  # known to the operators from here on: torch.compile must not be the first to meet it
 
     def _options(self) -> dict[str, Any]:
         return {"cell": self.cell.name, "digest": self.cell.digest} | super()._options()

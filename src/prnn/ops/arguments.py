@@ -139,7 +139,7 @@ def packing_of(
     if x.shape[1] != batch:
         raise RuntimeError(f"input holds {x.shape[1]} sequences but the states hold {batch}")
     if lengths is None and reset is None:
-        return _padded(x.shape[0], batch, reverse)
+        return _padded(int(x.shape[0]), int(batch), reverse)  # int: the slow path may be traced with symbolic sizes
     return pack(
         x.shape[0],
         batch,

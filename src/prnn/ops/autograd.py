@@ -32,7 +32,6 @@ def run(
     if (
         not torch.compiler.is_compiling()
         and torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._get_tracing_state() is None
         and torch._C._functorch.peek_interpreter_stack() is None
         and all(type(each) in _ORDINARY and each.is_cpu for each in (x, *states, *weights))
     ):
@@ -73,7 +72,12 @@ def apply_backward(
     needs_x: bool,
     needs_weights: bool,
 ) -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The differentiable backward: (d_x, d_states, d_weights); what is not needed is empty."""
+    """The backward, differentiable in grad mode: (d_x, d_states, d_weights); what is not needed is empty."""
+    if not torch.is_grad_enabled():
+        result: tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]] = torch.ops.prnn.layer_backward.default(
+            x, states, weights, batch_sizes, lengths, reset, saved, d_y, d_finals, *config, needs_x, needs_weights
+        )
+        return result
     d_x, *rest = _Backward.apply(  # type: ignore[no-untyped-call]
         *config, len(states), len(weights), needs_x, needs_weights, batch_sizes, lengths, reset,
         saved, x, *states, *weights, d_y, *d_finals,

@@ -98,7 +98,11 @@ def layer(
     Raises:
         RuntimeError, ValueError: an argument does not fit the others.
     """
-    transformed = not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
+    eager = not torch.compiler.is_compiling()
+    if eager and torch._C._get_tracing_state() is not None:  # torch.jit.trace records operators, not Functions
+        y, finals, _ = torch.ops.prnn.layer.default(x, states, weights, batch_sizes, lengths, reset, *config, False)
+        return y, finals
+    transformed = eager and torch._C._functorch.peek_interpreter_stack() is not None
     if transformed or torch.is_grad_enabled() and any(each.requires_grad for each in (x, *states, *weights)):
         y, *finals, _ = autograd.apply(x, states, weights, batch_sizes, lengths, reset, config)
         return y, finals

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from prnn.cells import BUILTIN, Cell, find
 from prnn.errors import CellError
 
-_builtin_names = {each.digest: name for name, each in BUILTIN.items()}
+_keys = {each.digest: name for name, each in BUILTIN.items()}
 _cells: dict[str, Cell] = dict(BUILTIN)
 
 
-@lru_cache(maxsize=None)
 def key_of(cell: Cell) -> str:
     """The string that stands for `cell`: a built-in's name, or its import path and digest."""
-    key = _builtin_names.get(cell.digest) or f"{cell.path}#{cell.digest}"
-    _cells.setdefault(key, cell)
+    key = _keys.get(cell.digest)
+    if key is None:
+        key = _keys[cell.digest] = f"{cell.path}#{cell.digest}"
+        _cells[key] = cell
     return key
 
 
