@@ -49,6 +49,8 @@ class Plan(NamedTuple):
 
     cell: Cell
     problem: Problem
+    state_sizes: tuple[int, ...]
+    saved_per_row: int  # elements kept for backward, one direction
     names: tuple[str, ...]
     shapes: list[tuple[int, ...]]  # of the flat weights, all directions
     reverse: tuple[bool, ...]
@@ -76,6 +78,8 @@ def plan_of(layer: Layer, dtype: torch.dtype, training: bool) -> Plan:
     return Plan(
         cell,
         problem,
+        problem.state_sizes,
+        engine.prepare(problem).saved_size(1) if training else 0,
         names,
         list(problem.weight_shapes.values()) * len(reverse),
         reverse,
@@ -87,30 +91,21 @@ def check(layer: Layer, plan: Plan, x: Tensor, states: Sequence[Tensor], weights
     """Refuse tensors that the engine would read out of bounds.
 
     Raises:
-        RuntimeError: a shape, dtype or device does not fit.
+        RuntimeError: a shape or dtype does not fit.
     """
+    dtype = x.dtype
     if x.shape[-1] != layer.input_size:
         raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {layer.input_size}, got {x.shape[-1]}")
-    if len(weights) != len(plan.shapes):
-        raise RuntimeError(f"cell {plan.cell.name!r} takes {len(plan.shapes)} weights {plan.names}, got {len(weights)}")
-    dtype, device = x.dtype, x.device
-    for place, (weight, shape) in enumerate(zip(weights, plan.shapes)):
-        if weight.shape != shape or weight.dtype is not dtype or weight.device != device:
-            name = plan.names[place % len(plan.names)]
-            raise RuntimeError(
-                f"{name} must be {shape}, {dtype} on {device}, like the input; got {tuple(weight.shape)}, {weight.dtype} on "
-                f"{weight.device}"
-            )
-    if len(states) != len(plan.problem.state_sizes):
-        raise RuntimeError(f"cell {plan.cell.name!r} has {len(plan.problem.state_sizes)} states, got {len(states)}")
-    batch = states[0].shape[1]
-    for name, state, width in zip(plan.cell.states, states, plan.problem.state_sizes):
-        shape = (len(plan.reverse), batch, width)
-        if state.shape != shape or state.dtype is not dtype or state.device != device:
-            raise RuntimeError(
-                f"state {name} must be {shape}, {dtype} on {device}, like the input; got {tuple(state.shape)}, {state.dtype} "
-                f"on {state.device}"
-            )
+    if [weight.shape for weight in weights] != plan.shapes:
+        got = [tuple(weight.shape) for weight in weights]
+        raise RuntimeError(f"the weights {plan.names} must have shapes {plan.shapes}, got {got}")
+    leading = (len(plan.reverse), states[0].shape[1])
+    if [state.shape for state in states] != [(*leading, width) for width in plan.state_sizes]:
+        expected, got = [(*leading, width) for width in plan.state_sizes], [tuple(state.shape) for state in states]
+        raise RuntimeError(f"the states {plan.cell.states} must have shapes {expected}, got {got}")
+    for each in (*weights, *states):
+        if each.dtype is not dtype:
+            raise RuntimeError(f"weights and states must be {dtype} like the input, got {each.dtype}")
 
 
 @lru_cache(maxsize=256)
@@ -148,8 +143,3 @@ def packing_of(
         None if reset is None else reset.numpy(),
         layer.reset_to_initial,
     )
-
-
-def saved_size(plan: Plan, num_rows: Any) -> Any:
-    """Elements kept for backward, all directions; `num_rows` may be symbolic."""
-    return len(plan.reverse) * engine.prepare(plan.problem).saved_size(num_rows)

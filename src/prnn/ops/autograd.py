@@ -27,7 +27,7 @@ def run(
     reset: Tensor | None,
     config: Layer,
     save: bool,
-) -> tuple[Tensor, Sequence[Tensor], Tensor]:
+) -> tuple[Tensor, Sequence[Tensor], Tensor | None]:
     """The forward operator, without derivative: past the dispatcher (10 us) where nothing could want to see the call."""
     if (
         not torch.compiler.is_compiling()
@@ -35,7 +35,7 @@ def run(
         and torch._C._functorch.peek_interpreter_stack() is None
         and all(type(each) in _ORDINARY and each.is_cpu for each in (x, *states, *weights))
     ):
-        return cpu.forward(x, states, weights, batch_sizes, lengths, reset, *config, save)
+        return cpu.run(x, states, weights, batch_sizes, lengths, reset, config, save)
     result: tuple[Tensor, list[Tensor], Tensor] = torch.ops.prnn.layer.default(
         x, states, weights, batch_sizes, lengths, reset, *config, save
     )
@@ -106,6 +106,7 @@ class _Forward(_Looped):
         y, finals, saved = run(
             x, tensors[:num_states], tensors[num_states:], batch_sizes, lengths, reset, Layer(*scalars[:-2]), True
         )
+        assert saved is not None
         return y, *finals, saved
 
     @staticmethod

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from prnn.ops import autograd, cpu
-from prnn.ops.arguments import ARITHMETIC, Layer, plan_of, saved_size
+from prnn.ops.arguments import ARITHMETIC, Layer, plan_of
 
 # x [T, B, input_size], or [num_rows, input_size] with batch_sizes; states [directions, B, width], one for each state of the cell;
 # weights: those of one direction after the other, in the order of LayerWeights. batch_sizes, lengths (int64) and reset (bool
@@ -35,7 +35,7 @@ def _layer_fake(x: Tensor, states: list[Tensor], weights: list[Tensor], batch_si
     plan = plan_of(layer, x.dtype, save)
     num_rows = x.shape[0] if x.dim() == 2 else x.shape[0] * x.shape[1]
     y = x.new_empty((*x.shape[:-1], layer.output_size * len(plan.reverse)))
-    saved = x.new_empty(saved_size(plan, num_rows) if save else 0, dtype=ARITHMETIC[x.dtype])
+    saved = x.new_empty(num_rows * plan.saved_per_row * len(plan.reverse), dtype=ARITHMETIC[x.dtype])
     return y, [state.new_empty(state.shape) for state in states], saved
 
 
@@ -56,7 +56,7 @@ def _layer_autograd(x: Tensor, states: list[Tensor], weights: list[Tensor], *res
     """For those who call the operator itself; `layer` below goes through the Function before it comes here."""
     if torch.is_grad_enabled() and any(each.requires_grad for each in (x, *states, *weights)):
         y, *finals, saved = autograd.apply(x, states, weights, *rest[:3], Layer(*rest[3:-1]))
-        return y, finals, saved
+        return y, finals, saved if rest[-1] else saved.new_empty(0)
     with torch._C._AutoDispatchBelowAutograd():
         return torch.ops.prnn.layer.default(x, states, weights, *rest)
 
