@@ -1,1 +1,33 @@
 """prnn: recurrent layers that keep their weights on the chip."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from prnn import cells, errors
+from prnn.cells import cell
+from prnn.specs import LayerWeights
+
+if TYPE_CHECKING:
+    from prnn import nn
+    from prnn.nn.swap import accelerate, restore
+    from prnn.sequence import run
+
+__all__ = ["LayerWeights", "accelerate", "cell", "cells", "errors", "nn", "restore", "run"]
+
+
+_LAZY = {
+    "nn": "prnn.nn",
+    "accelerate": "prnn.nn.swap",
+    "restore": "prnn.nn.swap",
+    "run": "prnn.sequence",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What needs numpy or PyTorch loads it on first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'prnn' has no attribute {name!r}")
+    module = importlib.import_module(_LAZY[name])
+    return module if name == "nn" else getattr(module, name)

@@ -24,7 +24,7 @@ Array = Any
 class Executable:
     """A problem bound to the family that runs it. Calling it plans nothing.
 
-    Arrays are numpy arrays or CPU torch tensors of the problem's dtype that need no gradient. x, states, weights, saved and all
+    Arrays are numpy arrays or CPU torch tensors of the problem's dtype; autograd does not see the call. x, states, weights, saved and all
     gradients are contiguous; y and d_y may have a larger row stride (they may be one direction's columns of a wider array).
     """
 
@@ -127,7 +127,7 @@ class _Interpreted(Executable):
 
 def _view(array: Array) -> Array:
     """The same memory as a numpy array."""
-    return array.numpy() if hasattr(array, "data_ptr") else array
+    return array.detach().numpy() if hasattr(array, "data_ptr") else array
 
 
 def _views(arrays: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -58,6 +58,22 @@ class Problem:
         """Width of every state; the first is the output."""
         return (self.output_size, *(self.hidden_size for _ in self.cell.states[1:]))
 
+    @cached_property
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name -> shape of every parameter of one direction, in the order of `LayerWeights` and of torch.nn."""
+        num_input = len(self.cell.input_gates) * self.hidden_size
+        num_recurrent = len(self.cell.recurrent_gates) * self.hidden_size
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight_ih": (num_input, self.input_size),
+            "weight_hh": (num_recurrent, self.output_size),
+        }
+        if self.bias:
+            shapes |= {"bias_ih": (num_input,), "bias_hh": (num_recurrent,)}
+        if self.proj_size:
+            shapes["weight_hr"] = (self.proj_size, self.hidden_size)
+        shapes |= {vector: (self.hidden_size,) for vector in self.cell.vectors}
+        return {name: shape for name, shape in shapes.items() if shape[0]}
+
     @property
     def itemsize(self) -> int:
         return 4 if self.dtype == "float32" else 8

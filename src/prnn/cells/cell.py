@@ -105,6 +105,9 @@ class Cell:
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Cell:
+        return self  # a value: copying a layer of a cell made in a local scope must not need the import path
+
     def __reduce__(self) -> Any:
         if not self.path or "<locals>" in self.path:
             raise CellError(

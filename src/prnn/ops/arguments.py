@@ -1,0 +1,145 @@
+"""What the two operators share: how their flat arguments map to weights, rows and executables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from prnn import engine
+from prnn.cells import Cell
+from prnn.ops.registry import cell_of
+from prnn.packing import Packing, check_batch_sizes, pack
+from prnn.problem import Problem
+from prnn.specs import LayerWeights, Rows
+
+# Key of `direction` -> for each direction of the layer whether it is the reverse one.
+DIRECTIONS = {"forward": (False,), "reverse": (True,), "both": (False, True)}
+ARITHMETIC = {
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+    torch.bfloat16: torch.float32,
+    torch.float16: torch.float32,
+}
+
+
+class Layer(NamedTuple):
+    """The scalar arguments of the operators, in the order of their schema."""
+
+    cell: str
+    input_size: int
+    hidden_size: int
+    proj_size: int
+    bias: bool
+    direction: str
+    reset_to_initial: bool
+
+    @property
+    def output_size(self) -> int:
+        """Width of one direction's output."""
+        return self.proj_size or self.hidden_size
+
+
+class Plan(NamedTuple):
+    """What depends on the scalar arguments alone."""
+
+    cell: Cell
+    problem: Problem
+    state_sizes: tuple[int, ...]
+    saved_per_row: int  # elements kept for backward, one direction
+    names: tuple[str, ...]
+    shapes: list[tuple[int, ...]]  # of the flat weights, all directions
+    reverse: tuple[bool, ...]
+    fields: tuple[int | None, ...]  # position of each member of LayerWeights but the vectors among one direction's weights
+
+    def split(self, flat: Sequence[Any]) -> list[LayerWeights]:
+        """The flat weights as one `LayerWeights` for each direction."""
+        count = len(self.names)
+        first_vector = count - len(self.cell.vectors)
+        result = []
+        for start in range(0, len(flat), count):
+            members = [None if i is None else flat[start + i] for i in self.fields]
+            result.append(LayerWeights(*members, tuple(flat[start + first_vector : start + count])))
+        return result
+
+
+@lru_cache(maxsize=None)
+def plan_of(layer: Layer, dtype: torch.dtype, training: bool) -> Plan:
+    """Resolve the scalar arguments once."""
+    cell = cell_of(layer.cell)
+    problem = Problem(cell, *layer[1:5], str(ARITHMETIC[dtype]).removeprefix("torch."), training)
+    names = tuple(problem.weight_shapes)
+    fields = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+    reverse = DIRECTIONS[layer.direction]
+    return Plan(
+        cell,
+        problem,
+        problem.state_sizes,
+        engine.prepare(problem).saved_size(1) if training else 0,
+        names,
+        list(problem.weight_shapes.values()) * len(reverse),
+        reverse,
+        tuple(names.index(field) if field in names else None for field in fields),
+    )
+
+
+def check(layer: Layer, plan: Plan, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
+    """Refuse tensors that the engine would read out of bounds.
+
+    Raises:
+        RuntimeError: a shape or dtype does not fit.
+    """
+    dtype = x.dtype
+    if x.shape[-1] != layer.input_size:
+        raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {layer.input_size}, got {x.shape[-1]}")
+    if [weight.shape for weight in weights] != plan.shapes:
+        got = [tuple(weight.shape) for weight in weights]
+        raise RuntimeError(f"the weights {plan.names} must have shapes {plan.shapes}, got {got}")
+    leading = (len(plan.reverse), states[0].shape[1])
+    if [state.shape for state in states] != [(*leading, width) for width in plan.state_sizes]:
+        expected, got = [(*leading, width) for width in plan.state_sizes], [tuple(state.shape) for state in states]
+        raise RuntimeError(f"the states {plan.cell.states} must have shapes {expected}, got {got}")
+    for each in (*weights, *states):
+        if each.dtype is not dtype:
+            raise RuntimeError(f"weights and states must be {dtype} like the input, got {each.dtype}")
+
+
+@lru_cache(maxsize=256)
+def _padded(steps: int, batch: int, reverse: tuple[bool, ...]) -> Packing:
+    return pack(steps, batch, reverse)
+
+
+def packing_of(
+    layer: Layer,
+    reverse: tuple[bool, ...],
+    x: Tensor,
+    batch: int,
+    batch_sizes: Tensor | None,
+    lengths: Tensor | None,
+    reset: Tensor | None,
+) -> Packing:
+    """How the rows of x [T, B, I] (or [num_rows, I] with batch_sizes) map to time and batch.
+
+    Raises:
+        ValueError: lengths, reset or batch_sizes do not fit x.
+    """
+    if batch_sizes is not None:
+        sizes = np.ascontiguousarray(batch_sizes.numpy())
+        check_batch_sizes(sizes, x.shape[0], batch)
+        return Packing(tuple(Rows(len(sizes), batch, sizes, reverse=each) for each in reverse))
+    if x.shape[1] != batch:
+        raise RuntimeError(f"input holds {x.shape[1]} sequences but the states hold {batch}")
+    if lengths is None and reset is None:
+        return _padded(int(x.shape[0]), int(batch), reverse)  # int: the slow path may be traced with symbolic sizes
+    return pack(
+        x.shape[0],
+        batch,
+        reverse,
+        None if lengths is None else lengths.numpy(),
+        None if reset is None else reset.numpy(),
+        layer.reset_to_initial,
+    )

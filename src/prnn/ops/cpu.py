@@ -1,0 +1,171 @@
+"""The operators on CPU tensors: packing around the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prnn import engine
+from prnn.ops.arguments import ARITHMETIC, Layer, check, packing_of, plan_of
+
+
+def _plain(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Contiguous and of the dtype of the arithmetic: what the engine takes."""
+    if tensor.dtype is not dtype:
+        tensor = tensor.to(dtype)
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def _rows(tensor: Tensor, index: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The valid rows of a padded [T, B, width] (or already packed) tensor."""
+    flat = _plain(tensor, dtype).view(-1, tensor.shape[-1])
+    return flat if index is None else flat.index_select(0, index)
+
+
+def _padded(rows: Tensor, index: Tensor | None, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Undo `_rows`; zero where there is no row."""
+    if index is not None:
+        rows = rows.new_zeros(shape).view(-1, shape[-1]).index_copy_(0, index, rows)
+    rows = rows.view(shape)
+    return rows if rows.dtype is dtype else rows.to(dtype)
+
+
+def _ordered(states: Sequence[Tensor], order: Tensor | None, dtype: torch.dtype) -> list[Tensor]:
+    """The states [D, B, width] in the order of the packed rows."""
+    plain = [_plain(state, dtype) for state in states]
+    return plain if order is None else [state.index_select(1, order) for state in plain]
+
+
+def _unordered(states: Sequence[Tensor], order: Tensor | None, dtype: torch.dtype) -> Sequence[Tensor]:
+    if order is not None:
+        states = [torch.empty_like(state).index_copy_(1, order, state) for state in states]
+    return states if states[0].dtype is dtype else [state.to(dtype) for state in states]
+
+
+def run(
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    batch_sizes: Tensor | None,
+    lengths: Tensor | None,
+    reset: Tensor | None,
+    layer: Layer,
+    save: bool,
+) -> tuple[Tensor, Sequence[Tensor], Tensor | None]:
+    """Forward, as in the schema in library.py; the last value is None unless save."""
+    plan = plan_of(layer, x.dtype, save)
+    check(layer, plan, x, states, weights)
+    batch, dtype = states[0].shape[1], ARITHMETIC[x.dtype]
+    packing = packing_of(layer, plan.reverse, x, batch, batch_sizes, lengths, reset)
+    index = None if packing.index is None else torch.from_numpy(packing.index)
+    order = None if packing.order is None else torch.from_numpy(packing.order)
+    rows, initial = _rows(x, index, dtype), _ordered(states, order, dtype)
+    num_rows, width, directions = rows.shape[0], plan.state_sizes[0], len(plan.reverse)
+    saved = None
+    if save:  # for every row of the input, since the fake kernel cannot know how many of them are valid
+        saved = x.new_empty(x.shape[:-1].numel() * plan.saved_per_row * directions, dtype=dtype)
+    y = rows.new_empty((num_rows, width * directions))
+    if num_rows:
+        finals = [torch.empty_like(state) for state in initial]
+        executable = engine.prepare(plan.problem, batch, packing.rows[0].steps)
+        per_direction = plan.split([_plain(weight, dtype) for weight in weights])
+        for d, direction_rows in enumerate(packing.rows):
+            executable.forward(
+                rows,
+                tuple([state[d] for state in initial]),
+                per_direction[d],
+                direction_rows,
+                y if directions == 1 else y[:, d * width : (d + 1) * width],
+                tuple([state[d] for state in finals]),
+                None if saved is None else _part(saved, d, directions, num_rows * plan.saved_per_row),
+            )
+    else:
+        finals = [state.clone() for state in initial]
+    y = _padded(y, index, (*x.shape[:-1], width * directions), x.dtype)
+    return y, _unordered(finals, order, x.dtype), saved
+
+
+def _part(saved: Tensor, d: int, directions: int, size: int) -> Tensor:
+    """What direction d of the layer keeps: the first `size` elements of its share."""
+    start = d * (saved.numel() // directions)
+    return saved[start : start + size]
+
+
+def forward(
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    batch_sizes: Tensor | None,
+    lengths: Tensor | None,
+    reset: Tensor | None,
+    *scalars: Any,
+) -> tuple[Tensor, Sequence[Tensor], Tensor]:
+    """`run` as a kernel of the operator."""
+    y, finals, saved = run(x, states, weights, batch_sizes, lengths, reset, Layer(*scalars[:-1]), scalars[-1])
+    return y, finals, x.new_empty(0, dtype=ARITHMETIC[x.dtype]) if saved is None else saved
+
+
+def backward(
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    batch_sizes: Tensor | None,
+    lengths: Tensor | None,
+    reset: Tensor | None,
+    saved: Tensor,
+    d_y: Tensor,
+    d_finals: Sequence[Tensor],
+    *scalars: Any,
+) -> tuple[Tensor, Sequence[Tensor], list[Tensor]]:
+    """See the schema in library.py."""
+    *config, needs_x, needs_weights = scalars
+    layer = Layer(*config)
+    plan = plan_of(layer, x.dtype, True)
+    check(layer, plan, x, states, weights)
+    batch, dtype = states[0].shape[1], ARITHMETIC[x.dtype]
+    capacity, width, directions = x.shape[:-1].numel(), layer.output_size, len(plan.reverse)
+    expected = (
+        capacity * plan.saved_per_row * directions,
+        (*x.shape[:-1], width * directions),
+        [state.shape for state in states],
+    )
+    if (saved.numel(), d_y.shape, [each.shape for each in d_finals]) != expected or saved.dtype is not dtype:
+        raise RuntimeError("saved, d_y or d_finals do not belong to this forward call: their shapes or dtypes differ from its results")
+    packing = packing_of(layer, plan.reverse, x, batch, batch_sizes, lengths, reset)
+    index = None if packing.index is None else torch.from_numpy(packing.index)
+    order = None if packing.order is None else torch.from_numpy(packing.order)
+    rows, d_rows = _rows(x, index, dtype), _rows(d_y, index, dtype)
+    d_last = _ordered(d_finals, order, dtype)
+    num_rows = rows.shape[0]
+    plain = [_plain(weight, dtype) for weight in weights]
+    d_x = torch.zeros_like(rows) if needs_x else None
+    d_flat = [torch.zeros_like(weight) if needs_weights else None for weight in plain]
+    if num_rows:
+        d_first = [torch.empty_like(each) for each in d_last]
+        executable = engine.prepare(plan.problem, batch, packing.rows[0].steps)
+        per_direction, d_per_direction = plan.split(plain), plan.split(d_flat)
+        for d, direction_rows in enumerate(packing.rows):
+            d_x_here = torch.empty_like(rows) if needs_x and d else d_x
+            executable.backward(
+                rows,
+                per_direction[d],
+                direction_rows,
+                _part(saved, d, directions, num_rows * plan.saved_per_row),
+                d_rows[:, d * width : (d + 1) * width],
+                tuple(each[d] for each in d_last),
+                d_x_here,
+                tuple(each[d] for each in d_first),
+                d_per_direction[d],
+            )
+            if d_x is not None and d_x_here is not d_x:
+                d_x += d_x_here
+    else:
+        d_first = [each.clone() for each in d_last]
+    return (
+        x.new_empty(0) if d_x is None else _padded(d_x, index, x.shape, x.dtype),
+        _unordered(d_first, order, x.dtype),
+        [x.new_empty(0) if each is None else each.to(x.dtype) for each in d_flat],
+    )
