@@ -11,10 +11,12 @@ from prnn.specs import LayerWeights
 
 if TYPE_CHECKING:
     from prnn import nn
+    from prnn.engine import set_num_threads
     from prnn.nn.swap import accelerate, restore
     from prnn.sequence import run
+    from prnn.stream import Stream
 
-__all__ = ["LayerWeights", "accelerate", "cell", "cells", "errors", "nn", "restore", "run"]
+__all__ = ["LayerWeights", "Stream", "accelerate", "cell", "cells", "errors", "nn", "restore", "run", "set_num_threads"]
 
 
 _LAZY = {
@@ -22,6 +24,8 @@ _LAZY = {
     "accelerate": "prnn.nn.swap",
     "restore": "prnn.nn.swap",
     "run": "prnn.sequence",
+    "set_num_threads": "prnn.engine",
+    "Stream": "prnn.stream",
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from prnn import engine
 from prnn.cells import Cell
-from prnn.problem import Problem
+from prnn.sequence import problem_of
 from prnn.specs import LayerWeights, Rows
 
 Array = Any
@@ -59,11 +59,13 @@ class Stream:
             raise ValueError(f"slots must be at least 1, got {slots}")
         self.slots = slots
         self._weights = tuple(_copy(each) for each in self._read())
-        self._problems = tuple(_problem(self._cell, each) for each in self._weights)
+        self._problems = tuple(
+            problem_of(self._cell, each.w_ih.shape[1], each, each.w_ih.dtype.name) for each in self._weights
+        )
         for below, above in zip(self._problems, self._problems[1:]):
             if above.input_size != below.output_size:
                 raise ValueError(f"a layer of {above.input_size} inputs stands on a layer of {below.output_size} outputs")
-        first, last = self._problems[0], self._problems[-1]
+        first = self._problems[0]
         self._executables = tuple(engine.prepare(each, slots, _MANY_STEPS) for each in self._problems)
         self._x = np.zeros((slots, first.input_size), first.dtype)
         self._outputs = tuple(np.zeros((slots, each.output_size), first.dtype) for each in self._problems)
@@ -75,7 +77,6 @@ class Stream:
         self._current = 0
         self._shape, self._dtype = (slots, first.input_size), np.dtype(first.dtype)
         self._y = self._outputs[-1]
-        assert self._y.shape == (slots, last.output_size)
         self.refresh()
 
     def refresh(self) -> None:

@@ -14,8 +14,9 @@ from prnn import cells
 from prnn.cells import Cell
 from prnn.nn.arguments import check_input, check_states, lengths_tensor, reset_tensor, split_states, under_autocast
 from prnn.ops import key_of, layer
-from prnn.ops.arguments import Layer
+from prnn.ops.arguments import Layer, plan_of
 from prnn.problem import Problem
+from prnn.specs import LayerWeights
 
 _EXTRA_STATE = "_extra_state"
 
@@ -205,6 +206,25 @@ class _RecurrentBase(torch.nn.RNNBase):
             ]
             for k in range(0, len(self._all_weights), directions)
         ]
+
+    def layer_weights(self) -> tuple[LayerWeights, ...]:
+        """The weights of each layer as they are now; what prnn.Stream reads.
+
+        Raises:
+            ValueError: the layer has two directions or the reverse one, so it cannot run as its input arrives.
+        """
+        if self.bidirectional or self.reverse:
+            which = "bidirectional" if self.bidirectional else "reversed"
+            raise ValueError(f"a {which} layer needs its whole input at once; it cannot run step by step")
+        first = self._weights()[0][0]
+        if first.device.type != "cpu" or first.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"a stream runs in float32 or float64 on the CPU; the layer is {first.dtype} on {first.device}")
+        width, layers = self.proj_size or self.hidden_size, []
+        for k, flat in enumerate(self._weights()):
+            input_size = width if k else self.input_size
+            config = Layer(key_of(self.cell), input_size, self.hidden_size, self.proj_size, self.bias, "forward", False)
+            layers += plan_of(config, first.dtype, False).split(flat)
+        return tuple(layers)
 
     def _joined(self, states: Sequence[Tensor]) -> Any:
         return states[0] if len(states) == 1 else tuple(states)
