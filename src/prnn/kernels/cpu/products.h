@@ -152,6 +152,23 @@ template <class E> PRNN_INLINE void transpose(typename Vec<E>::Raw* v) {
   }
 }
 
+// to[i, lane] = w[lane, i] for i < count, zero for the lanes from `lanes` on.
+template <class E>
+PRNN_INLINE void pack_square(const E* w, int64_t w_row, int64_t lanes, int64_t count, E* to, int64_t to_row) {
+  constexpr int width = Vec<E>::width;
+  typename Vec<E>::Raw square[width];
+  for (int64_t lane = 0; lane < width; lane++) {
+    if (lane < lanes && count == width) {
+      square[lane] = Vec<E>::load(w + lane * w_row).raw;
+    } else {
+      square[lane] = typename Vec<E>::Raw{};
+      for (int64_t i = 0; lane < lanes && i < count; i++) square[lane][i] = w[lane * w_row + i];
+    }
+  }
+  transpose<E>(square);
+  for (int64_t i = 0; i < count; i++) Vec<E>(square[i]).store(to + i * to_row);
+}
+
 // Packs panels [first, last) of B^T, where row j of `w` is column j of B: element (k, j) is w[j * w_row + k].
 template <class E>
 inline void pack_rows(const E* w, int64_t w_row, int64_t columns, int64_t depth, int64_t first, int64_t last, E* packed) {
@@ -159,22 +176,10 @@ inline void pack_rows(const E* w, int64_t w_row, int64_t columns, int64_t depth,
   for (int64_t panel = first; panel < last; panel++) {
     const int64_t start = panel * panel_columns(width), vectors = min_of(panel_vectors, divide_up(columns - start, width));
     E* to = packed + start * depth;
-    for (int64_t v = 0; v < vectors; v++)
-      for (int64_t k = 0; k < depth; k += width) {
-        const int64_t count = min_of(width, depth - k), lanes = min_of(width, columns - start - v * width);
-        typename Vec<E>::Raw square[width];
-        for (int64_t lane = 0; lane < width; lane++) {
-          const E* from = w + (start + v * width + lane) * w_row + k;
-          if (lane < lanes && count == width) {
-            square[lane] = Vec<E>::load(from).raw;
-          } else {
-            square[lane] = typename Vec<E>::Raw{};
-            for (int64_t i = 0; lane < lanes && i < count; i++) square[lane][i] = from[i];
-          }
-        }
-        transpose<E>(square);
-        for (int64_t i = 0; i < count; i++) Vec<E>(square[i]).store(to + ((k + i) * vectors + v) * width);
-      }
+    for (int64_t v = 0; v < vectors; v++)  // as few rows at a time as can be: the hardware fetches only so many streams ahead
+      for (int64_t k = 0; k < depth; k += width)
+        pack_square(w + (start + v * width) * w_row + k, w_row, min_of(width, columns - start - v * width), min_of(width, depth - k),
+                    to + (k * vectors + v) * width, vectors * width);
   }
 }
 
