@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prnn.facts import CpuFacts
-from prnn.kernels.family import Config, Work, count, native_configs, refuse_native
+from prnn.kernels.family import Config, Work, count_work, native_configs, refuse_native
 from prnn.problem import Problem
 from prnn.specs import Available
 
@@ -32,4 +32,4 @@ def refuse(problem: Problem, config: Config, batch: int, available: Available) -
 def work(problem: Problem, batch: int, steps: int) -> Work:
     """See family.Family."""
     # Dot products along the rows of the weights: loads, not multiplications, set the pace until several rows share a load.
-    return count(problem, batch, steps, rows_per_pass=MAX_BATCH, packs=False, peak_share=min(0.5, 0.25 + batch / 16))
+    return count_work(problem, batch, steps, rows_per_pass=MAX_BATCH, packs=False, peak_share=min(0.5, 0.25 + batch / 16))

@@ -14,7 +14,7 @@ import numpy as np
 from prnn.cells.interp import evaluate
 from prnn.cells.program import Program
 from prnn.facts import CpuFacts
-from prnn.kernels.family import Config, Work, count
+from prnn.kernels.family import Config, Work, count_work
 from prnn.problem import Problem
 from prnn.specs import Available, LayerWeights, Rows
 
@@ -36,7 +36,7 @@ def refuse(problem: Problem, config: Config, batch: int, available: Available) -
 
 def work(problem: Problem, batch: int, steps: int) -> Work:
     """See family.Family."""
-    return count(problem, batch, 1, rows_per_pass=max(batch, 1), packs=False, peak_share=0.5, numpy=True)
+    return count_work(problem, batch, 1, rows_per_pass=max(batch, 1), packs=False, peak_share=0.5, numpy=True)
 
 
 def saved_size(problem: Problem, num_rows: int) -> int:
