@@ -35,5 +35,5 @@ def num_threads() -> int | None:
 
 
 def compile_forbidden() -> bool:
-    """True if PRNN_NO_COMPILE is set to anything but 0: user cells then run interpreted unless they are in the cache."""
+    """True if PRNN_NO_COMPILE is set to anything but 0: cells that are not built in then run interpreted."""
     return os.environ.get("PRNN_NO_COMPILE", "0") not in ("", "0")

@@ -12,6 +12,7 @@ from prnn.cells.cell import Cell
 from prnn.cells.expr import Expr, topological
 from prnn.cells.program import Output
 
+_INFINITE = {float("inf"): "1.0 / 0.0", float("-inf"): "-1.0 / 0.0"}  # C++ has no literal
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 
@@ -72,7 +73,7 @@ def _function(head: str, parameters: str, outputs: Sequence[Output]) -> list[str
     names: dict[Expr, str] = {}
     for node in topological([output.value for output in outputs]):
         if node.op == "const":
-            names[node] = f"V({node.value!r})" if abs(node.value) != float("inf") else f"V({node.value})"
+            names[node] = f"V({_INFINITE.get(node.value, repr(node.value))})"
         elif node.op == "leaf":
             names[node] = f"{node.value[0]}[{node.value[1]}]"
         else:

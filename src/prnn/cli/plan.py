@@ -10,8 +10,7 @@ from typing import Any
 
 from prnn import engine
 from prnn.cells import BUILTIN, Cell, find
-from prnn.facts import probe_cpu
-from prnn.plan import Plan, choose
+from prnn.plan import Plan
 from prnn.problem import DTYPES, Problem
 
 
@@ -56,7 +55,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     cell = _cell(args.cell, args.cell_path)
     input_size = args.hidden if args.input is None else args.input
     problem = Problem(cell, input_size, args.hidden, args.proj, dtype=args.dtype, training=args.training)
-    return choose(problem, probe_cpu(), args.batch, args.steps, engine.available(), args.backend)
+    return engine.plan(problem, args.batch, args.steps, args.backend)
 
 
 def _cell(name: str | None, path: str | None) -> Cell:

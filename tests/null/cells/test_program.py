@@ -10,7 +10,7 @@ NUM_SAVED = {
     "rnn_tanh": 1,
     "rnn_relu": 1,
     "lstm": 6,
-    "lstm_peephole": 7,
+    "lstm_peephole": 6,
     "lstm_coupled": 5,
     "gru": 4,
     "gru_reset_before": 3,

@@ -11,11 +11,11 @@ struct Cell {
   static constexpr int first_recurrent_slot = 1;
   static constexpr int num_recurrent_slots = 3;
   static constexpr int backward_reads_output = 1;
-  static constexpr int slot_input_gate[] = {2, 0, 1, -1};
-  static constexpr int slot_recurrent_gate[] = {-1, 0, 1, 2};
-  static constexpr int product_slot[] = {-1};
-  static constexpr int product_stage[] = {-1};
-  template <class V> static PRNN_CELL void forward_0(const V* slot, const V* state, const V* vector, V* operand, V* next, V* saved) {
+  static constexpr int32_t slot_input_gate[] = {2, 0, 1, -1};
+  static constexpr int32_t slot_recurrent_gate[] = {-1, 0, 1, 2};
+  static constexpr int32_t product_slot[] = {-1};
+  static constexpr int32_t product_stage[] = {-1};
+  template <class V> static PRNN_CELL void forward(Stage<0>, const V* slot, const V* state, const V* vector, V* operand, V* next, V* saved) {
     const V t0 = sigmoid(slot[1]);
     const V t1 = t0 * slot[3];
     const V t2 = slot[0] + t1;
@@ -30,7 +30,7 @@ struct Cell {
     saved[2] = slot[3];
     saved[3] = t0;
   }
-  template <class V> static PRNN_CELL void backward_0(const V* saved, const V* state, const V* vector, const V* d_next, const V* d_operand, V* d_slot, V* d_state, V* d_vector) {
+  template <class V> static PRNN_CELL void backward(Stage<0>, const V* saved, const V* state, const V* vector, const V* d_next, const V* d_operand, V* d_slot, V* d_state, V* d_vector) {
     const V t0 = d_next[0] * saved[0];
     const V t1 = -t0;
     const V t2 = d_next[0] + t1;

@@ -11,11 +11,11 @@ struct Cell {
   static constexpr int first_recurrent_slot = 0;
   static constexpr int num_recurrent_slots = 4;
   static constexpr int backward_reads_output = 0;
-  static constexpr int slot_input_gate[] = {0, 1, 2, 3};
-  static constexpr int slot_recurrent_gate[] = {0, 1, 2, 3};
-  static constexpr int product_slot[] = {-1};
-  static constexpr int product_stage[] = {-1};
-  template <class V> static PRNN_CELL void forward_0(const V* slot, const V* state, const V* vector, V* operand, V* next, V* saved) {
+  static constexpr int32_t slot_input_gate[] = {0, 1, 2, 3};
+  static constexpr int32_t slot_recurrent_gate[] = {0, 1, 2, 3};
+  static constexpr int32_t product_slot[] = {-1};
+  static constexpr int32_t product_stage[] = {-1};
+  template <class V> static PRNN_CELL void forward(Stage<0>, const V* slot, const V* state, const V* vector, V* operand, V* next, V* saved) {
     const V t0 = sigmoid(slot[3]);
     const V t1 = sigmoid(slot[1]);
     const V t2 = t1 * state[1];
@@ -34,7 +34,7 @@ struct Cell {
     saved[4] = state[1];
     saved[5] = t1;
   }
-  template <class V> static PRNN_CELL void backward_0(const V* saved, const V* state, const V* vector, const V* d_next, const V* d_operand, V* d_slot, V* d_state, V* d_vector) {
+  template <class V> static PRNN_CELL void backward(Stage<0>, const V* saved, const V* state, const V* vector, const V* d_next, const V* d_operand, V* d_slot, V* d_state, V* d_vector) {
     const V t0 = d_next[0] * saved[0];
     const V t1 = saved[1] * saved[1];
     const V t2 = V(1.0) - t1;
