@@ -23,8 +23,10 @@ def machine(tmp_path, monkeypatch):
     """An x86 machine with 8 cores, AVX2 and three cache levels."""
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
-    write(tmp_path, "proc/cpuinfo", f"processor : 0\nmodel name : Test CPU 9000\nflags : {AVX2}\n\nprocessor : 1\nmodel name : other")
-    for index, level, kind, size in ((0, 1, "Data", "48K"), (1, 1, "Instruction", "32K"), (2, 2, "Unified", "2048K"), (3, 3, "Unified", "36M")):
+    first, second = f"processor : 0\nmodel name : Test CPU 9000\nflags : {AVX2}", "processor : 1\nmodel name : other"
+    write(tmp_path, "proc/cpuinfo", f"{first}\n\n{second}")
+    caches = [(1, "Data", "48K"), (1, "Instruction", "32K"), (2, "Unified", "2048K"), (3, "Unified", "36M")]
+    for index, (level, kind, size) in enumerate(caches):
         folder = f"sys/devices/system/cpu/cpu0/cache/index{index}"
         write(tmp_path, f"{folder}/level", str(level))
         write(tmp_path, f"{folder}/type", kind)

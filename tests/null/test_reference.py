@@ -8,7 +8,8 @@ from prnn import reference
 from prnn.cells import gru, lstm, rnn_relu, rnn_tanh
 from prnn.specs import LayerWeights
 
-T, B, I, H, P = 6, 3, 4, 5, 2
+T, B, H, P = 6, 3, 5, 2
+INPUT = 4
 CASES = {
     "rnn_tanh": (rnn_tanh, torch.nn.RNN, {}),
     "rnn_relu": (rnn_relu, torch.nn.RNN, {"nonlinearity": "relu"}),
@@ -22,10 +23,10 @@ def make(name, bias=True):
     """(cell, torch module, its weights, x, states), seeded, in float64."""
     cell, kind, options = CASES[name]
     torch.manual_seed(3)
-    module = kind(I, H, bias=bias, dtype=torch.float64, **options)
+    module = kind(INPUT, H, bias=bias, dtype=torch.float64, **options)
     named = dict(module.named_parameters())
-    weights = LayerWeights(*(named.get(key) for key in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", "weight_hr_l0")))
-    x = torch.randn(T, B, I, dtype=torch.float64, requires_grad=True)
+    weights = LayerWeights(*(named.get(f"{key}_l0") for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")))
+    x = torch.randn(T, B, INPUT, dtype=torch.float64, requires_grad=True)
     widths = [options.get("proj_size", H), H][: len(cell.states)]
     states = [torch.randn(B, width, dtype=torch.float64, requires_grad=True) for width in widths]
     return cell, module, weights, x, states

@@ -93,9 +93,10 @@ def test_plan_of_a_cell_in_the_current_folder(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import prnn.cells as c\n@c.cell(states=['h'], gates=['n'])\ndef own(n):\n    return c.tanh(n) * 0.5\n"
     )
-    code = "import sys; from prnn.cli import main; sys.exit(main(['plan', '--cell', 'mine:own', '--hidden', '8']))"
-    done = subprocess.run([sys.executable, "-P", "-c", code] if sys.version_info >= (3, 11) else [sys.executable, "-c", code],
-                          cwd=tmp_path, capture_output=True, text=True)  # fmt: skip
+    # as the installed command has it: the current folder is not on the path
+    code = "import sys; sys.path.remove(''); from prnn.cli import main; "
+    code += "sys.exit(main(['plan', '--cell', 'mine:own', '--hidden', '8']))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("own 8 -> 8")
 
@@ -109,15 +110,16 @@ def test_plan_of_every_builtin_cell(capsys, name):
 def test_info_has_what_a_bug_report_needs(capsys):
     assert main(["info", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    needed = {"prnn", "python", "numpy", "torch", "native_engine", "isa", "cpu_name", "cpu_isas", "cpu_cores", "threads", "compiler", "cache"}
-    assert needed <= set(data)
+    assert {"prnn", "python", "numpy", "torch", "cpu_name", "cpu_isas", "cpu_cores"} <= set(data)
+    assert {"native_engine", "isa", "threads", "compiler", "cache"} <= set(data)
     assert main(["info"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(data)
 
 
 def test_info_and_plan_leave_torch_alone():
-    code = "import sys; from prnn.cli import main; main(['info']); main(['plan', 'gru', '--hidden', '8']); print('torch' in sys.modules)"
+    code = "import sys; from prnn.cli import main; main(['info']); main(['plan', 'gru', '--hidden', '8']); "
+    code += "print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False"
 

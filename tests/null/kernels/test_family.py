@@ -40,7 +40,7 @@ def test_the_best_instruction_set_that_cpu_and_library_share(family):
         (
             Available(library="lib", isas=("x86-64",), no_compiler="there is no compiler; install one"),
             Problem(own, 40, 64),
-            f"cell 'own' is not one of the {len(BUILTIN)} built-in cells and has to be compiled, but there is no compiler; install one",
+            f"'own' is not one of the {len(BUILTIN)} built-in cells and has to be compiled, but there is no compiler; install one",
         ),
     ],
 )
@@ -68,9 +68,8 @@ def test_in_place_refuses_more_rows_than_it_serves_in_a_pass():
     most = cpu_inplace.MAX_BATCH
     assert cpu_inplace.refuse(LSTM, config, most, READY) is None
     reason = cpu_inplace.refuse(LSTM, config, 2 * most + 1, READY)
-    assert reason == (
-        f"a pass over the weights serves at most {most} rows, so batch {2 * most + 1} would read them 3 times a step; use cpu_panels"
-    )
+    numbers = f"at most {most} rows, so batch {2 * most + 1} would read them 3 times a step"
+    assert reason == f"a pass over the weights serves {numbers}; use cpu_panels"
 
 
 def test_the_interpreter_refuses_nothing():

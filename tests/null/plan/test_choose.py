@@ -69,7 +69,7 @@ def test_a_named_family_runs_or_raises_with_every_candidate():
 
 
 def test_an_unknown_backend_names_those_that_exist():
-    with pytest.raises(ValueError, match=r"backend must be 'auto' or one of \['cpu_panels', 'cpu_inplace', 'interpreted'\], got 'gpu'"):
+    with pytest.raises(ValueError, match=r"'auto' or one of \['cpu_panels', 'cpu_inplace', 'interpreted'\], got 'gpu'"):
         choose(LSTM, FACTS, 1, 1, READY, "gpu")
 
 
@@ -101,7 +101,7 @@ def test_a_plan_prints_itself_on_one_line_and_explains_itself_on_several():
         assert part in str(plan)
     assert isinstance(plan, Plan)
     text = plan.explain()
-    for part in ("chosen: cpu_panels", "its estimate is the lowest", "MiB read a step, kept in L3", "us a step =", "other candidates:"):
+    for part in ("chosen: cpu_panels", "its estimate is the lowest", "MiB read a step, kept in L3", "us a step ="):
         assert part in text
     for candidate in plan.candidates:
         assert candidate == plan.chosen or str(candidate) in text
