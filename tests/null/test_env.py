@@ -53,7 +53,9 @@ def test_no_other_file_reads_the_environment():
     readers = [
         path.relative_to(SOURCE).as_posix()
         for path in sorted(SOURCE.rglob("*.py"))
-        if re.search(r"\bos\.(environ|getenv|putenv)|from os import .*(environ|getenv)", path.read_text(encoding="utf-8"))
+        if re.search(
+            r"\bos\.(environ|getenv|putenv)|from os import .*(environ|getenv)", path.read_text(encoding="utf-8")
+        )
     ]
     assert readers == ["env.py"]
 

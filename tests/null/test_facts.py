@@ -54,7 +54,8 @@ def test_an_instruction_set_needs_all_its_flags(machine, flags, isas):
 
 
 @pytest.mark.parametrize(
-    ("name", "isas"), [("aarch64", ("neon",)), ("arm64", ("neon",)), ("AMD64", ("x86-64-v3", "x86-64")), ("riscv64", ())]
+    ("name", "isas"),
+    [("aarch64", ("neon",)), ("arm64", ("neon",)), ("AMD64", ("x86-64-v3", "x86-64")), ("riscv64", ())],
 )
 def test_other_architectures(machine, monkeypatch, name, isas):
     monkeypatch.setattr(platform, "machine", lambda: name)
@@ -82,7 +83,14 @@ def test_a_system_without_these_tables_gets_modest_values(tmp_path, monkeypatch)
         ({"proc/self/cgroup": "0::/"}, 8),
         ({"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/b/cpu.max": "max 100000"}, 8),
         ({"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/b/cpu.max": "350000 100000"}, 3),
-        ({"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/b/cpu.max": "max 100000", "sys/fs/cgroup/a/cpu.max": "200000 100000"}, 2),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b",
+                "sys/fs/cgroup/a/b/cpu.max": "max 100000",
+                "sys/fs/cgroup/a/cpu.max": "200000 100000",
+            },
+            2,
+        ),
         ({"proc/self/cgroup": "0::/a", "sys/fs/cgroup/a/cpu.max": "50000 100000"}, 1),
         ({"proc/self/cgroup": "0::/a", "sys/fs/cgroup/a/cpu.max": "9900000 100000"}, 8),
         # inside a container the cgroup's own folder is the mount's root

@@ -25,7 +25,9 @@ def make(name, bias=True):
     torch.manual_seed(3)
     module = kind(INPUT, H, bias=bias, dtype=torch.float64, **options)
     named = dict(module.named_parameters())
-    weights = LayerWeights(*(named.get(f"{key}_l0") for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")))
+    weights = LayerWeights(
+        *(named.get(f"{key}_l0") for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr"))
+    )
     x = torch.randn(T, B, INPUT, dtype=torch.float64, requires_grad=True)
     widths = [options.get("proj_size", H), H][: len(cell.states)]
     states = [torch.randn(B, width, dtype=torch.float64, requires_grad=True) for width in widths]

@@ -120,6 +120,7 @@ class Cell:
 
         sigmoid(a) becomes 0.5 + 0.25 a, tanh(a) and relu(a) become 0.5 a.
         """
+
         def linear(node: Expr, args: tuple[Expr, ...]) -> Expr | None:
             if node.op == "sigmoid":
                 return 0.5 + 0.25 * args[0]

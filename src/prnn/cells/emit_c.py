@@ -41,8 +41,14 @@ def emit_cell(cell: Cell, struct_name: str = "Cell") -> str:
         f"struct {struct_name} {{",
         f'  static constexpr const char* name = "{cell.name}";',
         *(f"  static constexpr int {key} = {value};" for key, value in numbers.items()),
-        _table("slot_input_gate", [_gate_row(program.input_gates, s.gate, s.kind in ("input", "sum")) for s in program.slots]),
-        _table("slot_recurrent_gate", [_gate_row(program.recurrent_gates, s.gate, s.kind != "input") for s in program.slots]),
+        _table(
+            "slot_input_gate",
+            [_gate_row(program.input_gates, s.gate, s.kind in ("input", "sum")) for s in program.slots],
+        ),
+        _table(
+            "slot_recurrent_gate",
+            [_gate_row(program.recurrent_gates, s.gate, s.kind != "input") for s in program.slots],
+        ),
         _table("product_slot", program.products),
         _table("product_stage", program.product_stage),
     ]

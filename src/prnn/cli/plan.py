@@ -20,9 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cell", dest="cell_path", metavar="MODULE:NAME", help="a cell of your own, found by import")
     parser.add_argument("--hidden", type=int, required=True, metavar="H", help="units of the layer")
     parser.add_argument("--input", type=int, metavar="I", help="width of its input (default: H)")
-    parser.add_argument("--proj", type=int, default=0, metavar="P", help="width of the projected output (default: none)")
+    parser.add_argument(
+        "--proj", type=int, default=0, metavar="P", help="width of the projected output (default: none)"
+    )
     parser.add_argument("--batch", type=_positive, default=1, metavar="B", help="sequences at a time (default: 1)")
-    parser.add_argument("--steps", type=_positive, default=100, metavar="T", help="timesteps a call (default: 100); 1 is streaming")
+    parser.add_argument(
+        "--steps", type=_positive, default=100, metavar="T", help="timesteps a call (default: 100); 1 is streaming"
+    )
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     parser.add_argument("--device", choices=["cpu"], default="cpu", help="the CPU is the only device so far")
     parser.add_argument("--training", action="store_true", help="keep what the backward pass needs")
@@ -65,7 +69,9 @@ def _cell(name: str | None, path: str | None) -> Cell:
         sys.path.insert(0, "")  # a module in the current folder is found, as with python -m
         return find(path)
     if name not in BUILTIN:
-        raise ValueError(f"no built-in cell {name!r}; there are {', '.join(BUILTIN)}; your own comes with --cell MODULE:NAME")
+        raise ValueError(
+            f"no built-in cell {name!r}; there are {', '.join(BUILTIN)}; your own comes with --cell MODULE:NAME"
+        )
     return BUILTIN[name]
 
 
@@ -80,6 +86,7 @@ def _as_data(plan: Plan) -> dict[str, Any]:
         "step_us": plan.step_us,
         "weights_in": plan.cost.home,
         "candidates": [
-            {**dataclasses.asdict(each), "step_us": each.cost.step_us if each.cost else None} for each in plan.candidates
+            {**dataclasses.asdict(each), "step_us": each.cost.step_us if each.cost else None}
+            for each in plan.candidates
         ],
     }

@@ -141,7 +141,9 @@ def forward(
         final[...] = state
 
 
-def _pair(weight: Array, bias: Array | None, gates: tuple[str, ...], gate: str, hidden: int) -> tuple[Array, Array | None]:
+def _pair(
+    weight: Array, bias: Array | None, gates: tuple[str, ...], gate: str, hidden: int
+) -> tuple[Array, Array | None]:
     block = _gate_rows(weight, gates, gate, hidden)
     assert block is not None
     return block, _gate_rows(bias, gates, gate, hidden)
@@ -167,7 +169,7 @@ def backward(
         if gradient is not None:
             gradient[...] = 0
     steps = _steps(rows)
-    for (first, count, before) in reversed(steps):
+    for first, count, before in reversed(steps):
         active = slice(first, first + count)
         d_next = [gradient[:count] for gradient in carry]
         d_next[0] = d_next[0] + d_y[active]
@@ -223,8 +225,15 @@ def backward(
 
 
 def _slot_gradient(
-    problem: Problem, program: Program, index: int, value: Array, active: slice, x: Array,
-    weights: LayerWeights, d_x: Array | None, d_weights: LayerWeights,
+    problem: Problem,
+    program: Program,
+    index: int,
+    value: Array,
+    active: slice,
+    x: Array,
+    weights: LayerWeights,
+    d_x: Array | None,
+    d_weights: LayerWeights,
 ) -> None:
     """Gradients of the input product and of the biases from the gradient of one slot."""
     slot, hidden, cell = program.slots[index], problem.hidden_size, problem.cell

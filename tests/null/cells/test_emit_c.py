@@ -9,6 +9,7 @@ from prnn.cells.emit_c import emit_cell
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
+
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 def test_text_is_the_golden_text(name):
     assert emit_cell(BUILTIN[name]) == (GOLDEN / f"{name}.h").read_text(), (

@@ -28,7 +28,9 @@ def test_sigmoid_and_tanh_saturate_without_overflow():
         evaluate([sigmoid(A)], {("a",): EDGES}, np)
 
 
-@pytest.mark.parametrize("root", [relu(A), maximum(A, 0.0), minimum(A, 0.0), clip(A, -1, 1), sigmoid(A), tanh(A)], ids=repr)
+@pytest.mark.parametrize(
+    "root", [relu(A), maximum(A, 0.0), minimum(A, 0.0), clip(A, -1, 1), sigmoid(A), tanh(A)], ids=repr
+)
 def test_nan_stays_nan(root):
     assert np.isnan(both(root, EDGES)[-1])
 

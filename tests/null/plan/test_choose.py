@@ -61,7 +61,10 @@ def test_a_named_family_runs_or_raises_with_every_candidate():
     with pytest.raises(UnsupportedProblem) as caught:
         choose(LSTM, FACTS, 100, 10, READY, "cpu_inplace")
     lines = str(caught.value).splitlines()
-    assert lines[0] == "backend='cpu_inplace' cannot run lstm 256 -> 256, float32, inference with batch 100 and steps 10. Tried:"
+    assert (
+        lines[0]
+        == "backend='cpu_inplace' cannot run lstm 256 -> 256, float32, inference with batch 100 and steps 10. Tried:"
+    )
     assert lines[-1] == "Use backend='auto', which takes the fastest that runs."
     plan = choose(LSTM, FACTS, 100, 10, READY)
     assert lines[1:-1] == [f"  {each}" for each in plan.candidates]
@@ -97,7 +100,12 @@ def test_a_plan_is_a_value():
 def test_a_plan_prints_itself_on_one_line_and_explains_itself_on_several():
     plan = choose(LSTM, FACTS, 8, 100, READY)
     assert "\n" not in str(plan)
-    for part in ("lstm 256 -> 256, float32, inference", "batch 8, steps 100", "cpu_panels (x86-64-v3, 2 threads)", "weights in L3"):
+    for part in (
+        "lstm 256 -> 256, float32, inference",
+        "batch 8, steps 100",
+        "cpu_panels (x86-64-v3, 2 threads)",
+        "weights in L3",
+    ):
         assert part in str(plan)
     assert isinstance(plan, Plan)
     text = plan.explain()
