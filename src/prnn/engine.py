@@ -105,7 +105,7 @@ class _Native(Executable):
     def __init__(self, problem: Problem, plan: Plan) -> None:
         super().__init__(problem, plan)
         layer = NativeLayer(problem, plan.config.isa, plan.config.threads, plan.family == cpu_inplace.NAME)
-        self.saved_size, self.forward, self.backward = layer.saved_size, layer.forward, layer.backward  # type: ignore[method-assign]
+        self.saved_size, self.forward, self.backward = layer.saved_size, layer.forward, layer.backward  # type: ignore[method-assign,assignment]
         self.snapshot, self.bind = layer.pack, layer.bind  # type: ignore[method-assign]
 
 
@@ -166,19 +166,28 @@ def prepare(problem: Problem, batch: int = 1, steps: int = 1, backend: str = "au
     return _prepare(problem, _bucket(batch), _bucket(steps), backend, num_threads())
 
 
+def plan(problem: Problem, batch: int = 1, steps: int = 1, backend: str = "auto") -> Plan:
+    """The plan that `prepare` follows for the same arguments, without loading a kernel or compiling a cell.
+
+    Raises:
+        ValueError, UnsupportedProblem: as `prepare`.
+    """
+    return choose(problem, _cpu(), _bucket(batch), _bucket(steps), available(), backend)
+
+
 def _bucket(size: int) -> int:
     return 1 << (max(size, 1) - 1).bit_length()
 
 
 @lru_cache(maxsize=1024)
 def _prepare(problem: Problem, batch: int, steps: int, backend: str, threads: int) -> Executable:
-    plan = choose(problem, _cpu(), batch, steps, available(), backend)
-    if plan.family != interpreted.NAME:
-        return _Native(problem, plan)
+    chosen = plan(problem, batch, steps, backend)
+    if chosen.family != interpreted.NAME:
+        return _Native(problem, chosen)
     if backend == "auto":
-        refused = "; ".join(str(each) for each in plan.candidates if each.refused)
+        refused = "; ".join(str(each) for each in chosen.candidates if each.refused)
         warnings.warn(f"{problem.cell.name} runs interpreted, which is slow: {refused}", PrnnFallbackWarning, stacklevel=3)
-    return _Interpreted(problem, plan)
+    return _Interpreted(problem, chosen)
 
 
 @lru_cache(maxsize=1)

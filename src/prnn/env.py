@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from prnn.errors import PrnnError
+
 
 def cache_dir() -> Path:
     """The folder for compiled user cells: PRNN_CACHE_DIR, else ``prnn`` under XDG_CACHE_HOME, else ``~/.cache/prnn``.
@@ -22,16 +24,16 @@ def num_threads() -> int | None:
     """PRNN_NUM_THREADS, or None if it is not set.
 
     Raises:
-        ValueError: it is not a positive whole number.
+        PrnnError: it is not a positive whole number.
     """
     text = os.environ.get("PRNN_NUM_THREADS")
     if not text:
         return None
     if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"PRNN_NUM_THREADS must be a whole number of at least 1, got {text!r}")
+        raise PrnnError(f"PRNN_NUM_THREADS must be a whole number of at least 1, got {text!r}")
     return int(text)
 
 
 def compile_forbidden() -> bool:
-    """True if PRNN_NO_COMPILE is set to anything but 0: user cells then run interpreted unless they are in the cache."""
+    """True if PRNN_NO_COMPILE is set to anything but 0: cells that are not built in then run interpreted."""
     return os.environ.get("PRNN_NO_COMPILE", "0") not in ("", "0")

@@ -111,8 +111,8 @@ def _cgroup_quota(root: Path) -> float | None:
     mount = root / "sys/fs/cgroup"
     quotas = []
     for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
+        controllers, _, path = line.partition(":")[2].partition(":")
+        if line.startswith("0::"):
             bases = [mount, mount / "unified"]
         elif "cpu" in controllers.split(","):
             bases = [mount / controllers, mount / "cpu"]

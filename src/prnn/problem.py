@@ -37,7 +37,8 @@ class Problem:
             raise ValueError(f"proj_size must be 0 or less than hidden_size {self.hidden_size}, got {self.proj_size}")
         if self.proj_size and self.cell.reads_output_elementwise:
             raise ValueError(
-                f"cell {self.cell.name!r} uses its output state unit by unit, so the output cannot be projected; proj_size must be 0"
+                f"cell {self.cell.name!r} uses its output state unit by unit, so the output cannot be projected; "
+                "proj_size must be 0"
             )
 
     def __hash__(self) -> int:

@@ -90,14 +90,13 @@ class Cell:
         return leaf("state", self.states[0]) in topological(self.next_states)
 
     @cached_property
-    def _identity(self) -> tuple[Any, ...]:
-        text = [repr(expr) for expr in self.next_states]
-        return (self.states, self.gates, self.vectors, *text)
-
-    @cached_property
     def digest(self) -> str:
         """A hexadecimal digest of what the cell computes; equal cells have equal digests whatever their names."""
-        return hashlib.sha256(repr(self._identity).encode()).hexdigest()[:16]
+        index = {node: k for k, node in enumerate(topological(self.next_states))}
+        # Nodes by number: written out in full, a formula that uses its values again grows without bound.
+        nodes = [(node.op, [index[arg] for arg in node.args], node.value) for node in index]
+        identity = (self.states, self.gates, self.vectors, nodes, [index[node] for node in self.next_states])
+        return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Cell) and self.digest == other.digest
@@ -121,6 +120,7 @@ class Cell:
 
         sigmoid(a) becomes 0.5 + 0.25 a, tanh(a) and relu(a) become 0.5 a.
         """
+
         def linear(node: Expr, args: tuple[Expr, ...]) -> Expr | None:
             if node.op == "sigmoid":
                 return 0.5 + 0.25 * args[0]
@@ -201,7 +201,7 @@ def cell(
             )
         path = f"{step.__module__}:{step.__qualname__}"
         made = Cell(label, tuple(states), tuple(gates), tuple(vectors), tuple(map(lift, outputs)), path)
-        made.program  # validate now, where the definition stands in the traceback
+        made.program  # noqa: B018 - validate now, where the definition stands in the traceback
         return made
 
     return decorate

@@ -12,6 +12,7 @@ from prnn.cells.cell import Cell
 from prnn.cells.expr import Expr, topological
 from prnn.cells.program import Output
 
+_INFINITE = {float("inf"): "1.0 / 0.0", float("-inf"): "-1.0 / 0.0"}  # C++ has no literal
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 
@@ -40,8 +41,14 @@ def emit_cell(cell: Cell, struct_name: str = "Cell") -> str:
         f"struct {struct_name} {{",
         f'  static constexpr const char* name = "{cell.name}";',
         *(f"  static constexpr int {key} = {value};" for key, value in numbers.items()),
-        _table("slot_input_gate", [_gate_row(program.input_gates, s.gate, s.kind in ("input", "sum")) for s in program.slots]),
-        _table("slot_recurrent_gate", [_gate_row(program.recurrent_gates, s.gate, s.kind != "input") for s in program.slots]),
+        _table(
+            "slot_input_gate",
+            [_gate_row(program.input_gates, s.gate, s.kind in ("input", "sum")) for s in program.slots],
+        ),
+        _table(
+            "slot_recurrent_gate",
+            [_gate_row(program.recurrent_gates, s.gate, s.kind != "input") for s in program.slots],
+        ),
         _table("product_slot", program.products),
         _table("product_stage", program.product_stage),
     ]
@@ -72,7 +79,7 @@ def _function(head: str, parameters: str, outputs: Sequence[Output]) -> list[str
     names: dict[Expr, str] = {}
     for node in topological([output.value for output in outputs]):
         if node.op == "const":
-            names[node] = f"V({node.value!r})" if abs(node.value) != float("inf") else f"V({node.value})"
+            names[node] = f"V({_INFINITE.get(node.value, repr(node.value))})"
         elif node.op == "leaf":
             names[node] = f"{node.value[0]}[{node.value[1]}]"
         else:

@@ -10,7 +10,9 @@ from prnn.cells.expr import Expr, topological
 Array = Any
 
 
-def evaluate(roots: Iterable[Expr], leaves: Mapping[Any, Array], xp: Any, product: Callable[[str, Array], Array] | None = None) -> list[Array]:
+def evaluate(
+    roots: Iterable[Expr], leaves: Mapping[Any, Array], xp: Any, product: Callable[[str, Array], Array] | None = None
+) -> list[Array]:
     """The values of `roots`.
 
     Args:

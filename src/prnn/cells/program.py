@@ -101,7 +101,9 @@ def build_program(
     products = {gate: [node for node in nodes if node.op == "product" and node.value == gate] for gate in gates}
     for gate in gates:
         if not uses[gate] and not products[gate]:
-            raise CellError(f"cell {name!r} declares gate {gate!r} but never uses it; remove it from gates={list(gates)}")
+            raise CellError(
+                f"cell {name!r} declares gate {gate!r} but never uses it; remove it from gates={list(gates)}"
+            )
         if len(products[gate]) + ("recurrent" in uses[gate] or "sum" in uses[gate]) > 1:
             raise CellError(
                 f"cell {name!r} multiplies the recurrent matrix of gate {gate!r} more than once a step "
@@ -109,7 +111,9 @@ def build_program(
             )
     for vector in vectors:
         if leaf("vector", vector) not in nodes:
-            raise CellError(f"cell {name!r} declares vector {vector!r} but never uses it; remove it from vectors={list(vectors)}")
+            raise CellError(
+                f"cell {name!r} declares vector {vector!r} but never uses it; remove it from vectors={list(vectors)}"
+            )
 
     level: dict[Expr, int] = {}
     for node in nodes:
@@ -140,7 +144,9 @@ def build_program(
         ]
         if stage == 0:
             outputs += [Output("d_state", i, gradient.get(leaf("state", s), const(0.0))) for i, s in enumerate(states)]
-            outputs += [Output("d_vector", i, gradient.get(leaf("vector", v), const(0.0))) for i, v in enumerate(vectors)]
+            outputs += [
+                Output("d_vector", i, gradient.get(leaf("vector", v), const(0.0))) for i, v in enumerate(vectors)
+            ]
         backward_stages.append(outputs)
 
     saved = _choose_saved(nodes, [output.value for stage in backward_stages for output in stage], states[0])
@@ -149,9 +155,7 @@ def build_program(
     operand_index = {node: index for index, node in enumerate(ordered)}
     forward_stages = []
     for stage in range(num_stages):
-        outputs = [
-            Output("operand", operand_index[node], node.args[0]) for node in ordered if level[node] == stage + 1
-        ]
+        outputs = [Output("operand", operand_index[node], node.args[0]) for node in ordered if level[node] == stage + 1]
         if stage == num_stages - 1:
             outputs += [Output("next", index, node) for index, node in enumerate(next_states)]
             outputs += [Output("saved", index, node) for index, node in enumerate(saved)]
@@ -186,7 +190,11 @@ def build_program(
 
 def _split_mixed_gates(next_states: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """A gate read both as a sum and apart keeps only its parts."""
-    apart = {node.value[1] for node in topological(next_states) if node.op == "leaf" and node.value[0] in ("input", "recurrent")}
+    apart = {
+        node.value[1]
+        for node in topological(next_states)
+        if node.op == "leaf" and node.value[0] in ("input", "recurrent")
+    }
 
     def split(node: Expr, args: tuple[Expr, ...]) -> Expr | None:
         if node.op == "leaf" and node.value[0] == "sum" and node.value[1] in apart:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prnn.facts import CpuFacts
-from prnn.kernels.family import Config, Work, count, native_configs, refuse_native
+from prnn.kernels.family import Config, Work, count_work, native_configs, refuse_native
 from prnn.problem import Problem
 from prnn.specs import Available
 
@@ -31,5 +31,5 @@ def refuse(problem: Problem, config: Config, batch: int, available: Available) -
 
 def work(problem: Problem, batch: int, steps: int) -> Work:
     """See family.Family."""
-    # Dot products along the rows of the weights: loads, not multiplications, set the pace until several rows share a load.
-    return count(problem, batch, steps, rows_per_pass=MAX_BATCH, packs=False, peak_share=min(0.5, 0.25 + batch / 16))
+    # Dot products along the rows of the weights keep up with the third cache level at one row, which takes a third of the peak.
+    return count_work(problem, batch, steps, rows_per_pass=MAX_BATCH, packs=False, peak_share=0.5)

@@ -82,6 +82,8 @@ _EXPENSIVE_FLOPS = 40
 def native_configs(facts: CpuFacts, available: Available) -> tuple[Config, ...]:
     """The best instruction set that both the CPU and the native engine have, on one thread and on all that a call may use."""
     isa = next((each for each in facts.isas if each in available.isas), "none")
+    if isa == "none":
+        return (Config(isa, 1),)
     return tuple(Config(isa, threads) for threads in sorted({1, available.threads}))
 
 
@@ -109,7 +111,7 @@ def weight_bytes(problem: Problem) -> tuple[int, int]:
     return len(cell.input_gates) * hidden * problem.input_size * problem.itemsize, recurrent * problem.itemsize
 
 
-def count(
+def count_work(
     problem: Problem, batch: int, steps: int, *, rows_per_pass: int, packs: bool, peak_share: float, numpy: bool = False
 ) -> Work:
     """Count the work of a family that reads all weights once for every `rows_per_pass` rows.

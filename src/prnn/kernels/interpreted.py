@@ -14,7 +14,7 @@ import numpy as np
 from prnn.cells.interp import evaluate
 from prnn.cells.program import Program
 from prnn.facts import CpuFacts
-from prnn.kernels.family import Config, Work, count
+from prnn.kernels.family import Config, Work, count_work
 from prnn.problem import Problem
 from prnn.specs import Available, LayerWeights, Rows
 
@@ -36,7 +36,7 @@ def refuse(problem: Problem, config: Config, batch: int, available: Available) -
 
 def work(problem: Problem, batch: int, steps: int) -> Work:
     """See family.Family."""
-    return count(problem, batch, 1, rows_per_pass=max(batch, 1), packs=False, peak_share=0.5, numpy=True)
+    return count_work(problem, batch, 1, rows_per_pass=max(batch, 1), packs=False, peak_share=0.5, numpy=True)
 
 
 def saved_size(problem: Problem, num_rows: int) -> int:
@@ -141,7 +141,9 @@ def forward(
         final[...] = state
 
 
-def _pair(weight: Array, bias: Array | None, gates: tuple[str, ...], gate: str, hidden: int) -> tuple[Array, Array | None]:
+def _pair(
+    weight: Array, bias: Array | None, gates: tuple[str, ...], gate: str, hidden: int
+) -> tuple[Array, Array | None]:
     block = _gate_rows(weight, gates, gate, hidden)
     assert block is not None
     return block, _gate_rows(bias, gates, gate, hidden)
@@ -167,7 +169,7 @@ def backward(
         if gradient is not None:
             gradient[...] = 0
     steps = _steps(rows)
-    for (first, count, before) in reversed(steps):
+    for first, count, before in reversed(steps):
         active = slice(first, first + count)
         d_next = [gradient[:count] for gradient in carry]
         d_next[0] = d_next[0] + d_y[active]
@@ -223,8 +225,15 @@ def backward(
 
 
 def _slot_gradient(
-    problem: Problem, program: Program, index: int, value: Array, active: slice, x: Array,
-    weights: LayerWeights, d_x: Array | None, d_weights: LayerWeights,
+    problem: Problem,
+    program: Program,
+    index: int,
+    value: Array,
+    active: slice,
+    x: Array,
+    weights: LayerWeights,
+    d_x: Array | None,
+    d_weights: LayerWeights,
 ) -> None:
     """Gradients of the input product and of the biases from the gradient of one slot."""
     slot, hidden, cell = program.slots[index], problem.hidden_size, problem.cell

@@ -86,7 +86,9 @@ class Plan:
     def _why(self) -> str:
         if self.chosen.fallback:
             return "every faster family was refused"
-        rivals = [each for each in self.candidates if each.cost is not None and not each.fallback and each != self.chosen]
+        rivals = [
+            each for each in self.candidates if each.cost is not None and not each.fallback and each != self.chosen
+        ]
         return "its estimate is the lowest" if rivals else "no other family but the fallback can run it"
 
 

@@ -16,7 +16,12 @@ from prnn.problem import Problem
 GBYTES_PER_S = {"L1": 150.0, "L2": 78.0, "L3": 65.0, "memory": 22.0}  # of one core
 # What a second core adds: caches of its own, most of a shared one, nothing of memory that one core can saturate.
 ADDED_BY_A_CORE = {"L1": 1.0, "L2": 1.0, "L3": 0.85, "memory": 0.0}
-GFLOPS = {"x86-64-v4": 150.0, "x86-64-v3": 98.0, "x86-64": 24.0, "neon": 45.0}  # float32, one core; only v3 was measured
+GFLOPS = {
+    "x86-64-v4": 150.0,
+    "x86-64-v3": 98.0,
+    "x86-64": 24.0,
+    "neon": 45.0,
+}  # float32, one core; only v3 was measured
 UNIT_SHARE = 0.5  # of the peak that the cell's own arithmetic reaches
 PACK_PRODUCTS = 8.0  # packing costs 4 to 14 products with one row
 CALL_US = 3.0
@@ -67,5 +72,6 @@ def estimate(problem: Problem, config: Config, work: Work, steps: int, facts: Cp
         products_us=max(bytes_us, flops_us),
         units_us=work.unit_flops / (gflops * UNIT_SHARE * 1e3) + NUMPY_CALL_US * work.numpy_calls,
         barriers_us=BARRIER_US * work.barriers if threads > 1 else 0.0,
-        once_us=(CALL_US + (WAKE_US if threads > 1 else 0.0) + PACK_PRODUCTS * move_us(work.packed_bytes, packed_home)) / steps,
+        once_us=(CALL_US + (WAKE_US if threads > 1 else 0.0) + PACK_PRODUCTS * move_us(work.packed_bytes, packed_home))
+        / steps,
     )

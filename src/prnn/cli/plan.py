@@ -1,0 +1,92 @@
+"""``prnn plan``: what would run for a described layer, and why. Nothing is run, loaded or compiled."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from typing import Any
+
+from prnn import engine
+from prnn.cells import BUILTIN, Cell, find
+from prnn.plan import Plan
+from prnn.problem import DTYPES, Problem
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the verb."""
+    parser.add_argument("cell", nargs="?", metavar="CELL", help=f"a built-in cell: {', '.join(BUILTIN)}")
+    parser.add_argument("--cell", dest="cell_path", metavar="MODULE:NAME", help="a cell of your own, found by import")
+    parser.add_argument("--hidden", type=int, required=True, metavar="H", help="units of the layer")
+    parser.add_argument("--input", type=int, metavar="I", help="width of its input (default: H)")
+    parser.add_argument(
+        "--proj", type=int, default=0, metavar="P", help="width of the projected output (default: none)"
+    )
+    parser.add_argument("--batch", type=_positive, default=1, metavar="B", help="sequences at a time (default: 1)")
+    parser.add_argument(
+        "--steps", type=_positive, default=100, metavar="T", help="timesteps a call (default: 100); 1 is streaming"
+    )
+    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--device", choices=["cpu"], default="cpu", help="the CPU is the only device so far")
+    parser.add_argument("--training", action="store_true", help="keep what the backward pass needs")
+    parser.add_argument("--backend", default="auto", metavar="FAMILY", help="insist on a kernel family (default: auto)")
+    parser.add_argument("--explain", action="store_true", help="why, what a step takes, and every other candidate")
+    parser.add_argument("--json", action="store_true", help="the same as data")
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the plan."""
+    try:
+        plan = _plan(args)
+    except ValueError as error:  # sizes and names that make no sense together
+        print(f"prnn plan: {error}", file=sys.stderr)
+        return 2
+    if args.json:
+        print(json.dumps(_as_data(plan), indent=2))
+    else:
+        print(plan.explain() if args.explain else plan)
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    cell = _cell(args.cell, args.cell_path)
+    input_size = args.hidden if args.input is None else args.input
+    problem = Problem(cell, input_size, args.hidden, args.proj, dtype=args.dtype, training=args.training)
+    return engine.plan(problem, args.batch, args.steps, args.backend)
+
+
+def _cell(name: str | None, path: str | None) -> Cell:
+    if (name is None) == (path is None):
+        raise ValueError(f"give one cell: a built-in one ({', '.join(BUILTIN)}) or --cell MODULE:NAME")
+    if path is not None:
+        sys.path.insert(0, "")  # a module in the current folder is found, as with python -m
+        return find(path)
+    if name not in BUILTIN:
+        raise ValueError(
+            f"no built-in cell {name!r}; there are {', '.join(BUILTIN)}; your own comes with --cell MODULE:NAME"
+        )
+    return BUILTIN[name]
+
+
+def _as_data(plan: Plan) -> dict[str, Any]:
+    problem = {field.name: getattr(plan.problem, field.name) for field in dataclasses.fields(plan.problem)}
+    return {
+        "problem": {**problem, "cell": plan.problem.cell.name, "cell_digest": plan.problem.cell.digest},
+        "batch": plan.batch,
+        "steps": plan.steps,
+        "family": plan.family,
+        "config": dataclasses.asdict(plan.config),
+        "step_us": plan.step_us,
+        "weights_in": plan.cost.home,
+        "candidates": [
+            {**dataclasses.asdict(each), "step_us": each.cost.step_us if each.cost else None}
+            for each in plan.candidates
+        ],
+    }
