@@ -78,7 +78,6 @@ class Executable:
         """
         raise NotImplementedError
 
-
     def bind(
         self,
         x: Array,
@@ -115,13 +114,28 @@ class _Interpreted(Executable):
 
     def forward(self, x, states, weights, rows, y, final_states, saved=None):  # type: ignore[no-untyped-def]
         interpreted.forward(
-            self.problem, _view(x), _views(states), _weights(weights), rows, _view(y), _views(final_states), _view(saved)
+            self.problem,
+            _view(x),
+            _views(states),
+            _weights(weights),
+            rows,
+            _view(y),
+            _views(final_states),
+            _view(saved),
         )
 
     def backward(self, x, weights, rows, saved, d_y, d_final_states, d_x, d_states, d_weights):  # type: ignore[no-untyped-def]
         interpreted.backward(
-            self.problem, _view(x), _weights(weights), rows, _view(saved), _view(d_y), _views(d_final_states),
-            _view(d_x), _views(d_states), _weights(d_weights),
+            self.problem,
+            _view(x),
+            _weights(weights),
+            rows,
+            _view(saved),
+            _view(d_y),
+            _views(d_final_states),
+            _view(d_x),
+            _views(d_states),
+            _weights(d_weights),
         )
 
 
@@ -186,7 +200,9 @@ def _prepare(problem: Problem, batch: int, steps: int, backend: str, threads: in
         return _Native(problem, chosen)
     if backend == "auto":
         refused = "; ".join(str(each) for each in chosen.candidates if each.refused)
-        warnings.warn(f"{problem.cell.name} runs interpreted, which is slow: {refused}", PrnnFallbackWarning, stacklevel=3)
+        warnings.warn(
+            f"{problem.cell.name} runs interpreted, which is slow: {refused}", PrnnFallbackWarning, stacklevel=3
+        )
     return _Interpreted(problem, chosen)
 
 

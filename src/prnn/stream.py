@@ -64,7 +64,9 @@ class Stream:
         )
         for below, above in zip(self._problems, self._problems[1:]):
             if above.input_size != below.output_size:
-                raise ValueError(f"a layer of {above.input_size} inputs stands on a layer of {below.output_size} outputs")
+                raise ValueError(
+                    f"a layer of {above.input_size} inputs stands on a layer of {below.output_size} outputs"
+                )
         first = self._problems[0]
         self._executables = tuple(engine.prepare(each, slots, _MANY_STEPS) for each in self._problems)
         self._x = np.zeros((slots, first.input_size), first.dtype)

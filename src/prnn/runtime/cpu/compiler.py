@@ -24,7 +24,16 @@ from prnn.errors import BuildError
 from prnn.runtime.cpu.library import load
 
 # Those of CMakeLists.txt: a cell exchanges vectors with the engine.
-FLAGS = ("-std=gnu++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-shared", "-fvisibility=hidden")
+FLAGS = (
+    "-std=gnu++17",
+    "-O3",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+)
 ISA_FLAGS = {
     "x86-64-v4": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
     "x86-64-v3": ("-march=x86-64-v3",),
@@ -73,7 +82,14 @@ def native_cell(cell: Cell, isa: str) -> int:
     )
     command = [compiler, *FLAGS, *ISA_FLAGS[isa], f"-I{folder}"]
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    parts = [text, version, platform.machine(), *FLAGS, *ISA_FLAGS[isa], *((folder / name).read_text() for name in HEADERS)]
+    parts = [
+        text,
+        version,
+        platform.machine(),
+        *FLAGS,
+        *ISA_FLAGS[isa],
+        *((folder / name).read_text() for name in HEADERS),
+    ]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     entry = env.cache_dir() / "cells" / f"{cell.name}-{isa}-{key}"
     for attempt in ("cached", "built"):
@@ -84,7 +100,9 @@ def native_cell(cell: Cell, isa: str) -> int:
             return ctypes.addressof(ctypes.c_char.in_dll(loaded, "prnn_user_cell"))
         except OSError as error:  # an unreadable entry is a miss
             if attempt == "built":
-                raise BuildError(f"cell {cell.name!r} was compiled but {entry / 'cell.so'} cannot be loaded: {error}") from error
+                raise BuildError(
+                    f"cell {cell.name!r} was compiled but {entry / 'cell.so'} cannot be loaded: {error}"
+                ) from error
             shutil.rmtree(entry, ignore_errors=True)
     raise AssertionError("unreachable")
 

@@ -95,7 +95,13 @@ def load() -> ctypes.CDLL:
     library.prnn_engine.argtypes = [c_char_p]
     library.prnn_builtin_cell.restype = c_void_p
     library.prnn_builtin_cell.argtypes = [c_void_p, c_char_p]
-    for name, result in (("forward", c_int), ("backward", c_int), ("saved_elements", c_int64), ("packed_bytes", c_int64), ("pack", None)):
+    for name, result in (
+        ("forward", c_int),
+        ("backward", c_int),
+        ("saved_elements", c_int64),
+        ("packed_bytes", c_int64),
+        ("pack", None),
+    ):
         function = getattr(library, f"prnn_{name}")
         function.restype = result
         function.argtypes = [c_void_p, POINTER(Layer)]

@@ -141,7 +141,9 @@ class NativeLayer:
         for v, d_vector in enumerate(d_weights.vectors):
             layer.d_vectors[v] = address(d_vector)
         if self._library.prnn_backward(self._engine, layer):
-            raise MemoryError(f"no memory for the gradients of {layer.rows} rows of a layer with hidden_size {layer.hidden_size}")
+            raise MemoryError(
+                f"no memory for the gradients of {layer.rows} rows of a layer with hidden_size {layer.hidden_size}"
+            )
 
     def _set_rows(self, layer: Layer, rows: Rows) -> None:
         layer.steps, layer.batch, layer.rows = rows.steps, rows.batch, rows.num_rows
