@@ -104,7 +104,7 @@ class _Native(Executable):
     def __init__(self, problem: Problem, plan: Plan) -> None:
         super().__init__(problem, plan)
         layer = NativeLayer(problem, plan.config.isa, plan.config.threads, plan.family == cpu_inplace.NAME)
-        self.saved_size, self.forward, self.backward = layer.saved_size, layer.forward, layer.backward  # type: ignore[method-assign,assignment]
+        self.saved_size, self.forward, self.backward = layer.saved_size, layer.forward, layer.backward  # type: ignore[method-assign]
         self.snapshot, self.bind = layer.pack, layer.bind  # type: ignore[method-assign]
 
 
