@@ -167,26 +167,29 @@ def available() -> Available:
     )
 
 
-def prepare(problem: Problem, batch: int = 1, steps: int = 1, backend: str = "auto") -> Executable:
+def prepare(
+    problem: Problem, batch: int = 1, steps: int = 1, backend: str = "auto", held: bool = False
+) -> Executable:
     """Choose how to run `problem`; `batch` and `steps` are the sizes to choose for, any others still run.
 
-    Sizes are rounded up to powers of two, so that similar calls share an Executable.
+    Sizes are rounded up to powers of two, so that similar calls share an Executable. `held`: the weights will be bound with a
+    `snapshot` that outlives the call, as a Stream does.
 
     Raises:
         ValueError: no family is called `backend`.
         UnsupportedProblem: the family that `backend` names cannot run it.
         BuildError: a user's cell does not compile.
     """
-    return _prepare(problem, _bucket(batch), _bucket(steps), backend, num_threads())
+    return _prepare(problem, _bucket(batch), _bucket(steps), backend, held, num_threads())
 
 
-def plan(problem: Problem, batch: int = 1, steps: int = 1, backend: str = "auto") -> Plan:
+def plan(problem: Problem, batch: int = 1, steps: int = 1, backend: str = "auto", held: bool = False) -> Plan:
     """The plan that `prepare` follows for the same arguments, without loading a kernel or compiling a cell.
 
     Raises:
         ValueError, UnsupportedProblem: as `prepare`.
     """
-    return choose(problem, _cpu(), _bucket(batch), _bucket(steps), available(), backend)
+    return choose(problem, _cpu(), _bucket(batch), _bucket(steps), available(), backend, held)
 
 
 def _bucket(size: int) -> int:
@@ -194,8 +197,8 @@ def _bucket(size: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _prepare(problem: Problem, batch: int, steps: int, backend: str, threads: int) -> Executable:
-    chosen = plan(problem, batch, steps, backend)
+def _prepare(problem: Problem, batch: int, steps: int, backend: str, held: bool, threads: int) -> Executable:
+    chosen = plan(problem, batch, steps, backend, held)
     if chosen.family != interpreted.NAME:
         return _Native(problem, chosen)
     if backend == "auto":

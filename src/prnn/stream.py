@@ -14,9 +14,6 @@ from prnn.specs import LayerWeights, Rows
 
 Array = Any
 
-# A stream runs for ever: packing once is free.
-_MANY_STEPS = 1 << 20
-
 
 class Stream:
     """Run a recurrent network step by step.
@@ -68,7 +65,7 @@ class Stream:
                     f"a layer of {above.input_size} inputs stands on a layer of {below.output_size} outputs"
                 )
         first = self._problems[0]
-        self._executables = tuple(engine.prepare(each, slots, _MANY_STEPS) for each in self._problems)
+        self._executables = tuple(engine.prepare(each, slots, held=True) for each in self._problems)
         self._x = np.zeros((slots, first.input_size), first.dtype)
         self._outputs = tuple(np.zeros((slots, each.output_size), first.dtype) for each in self._problems)
         # A step reads one set of states and writes the other.

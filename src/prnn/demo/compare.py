@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,30 +103,37 @@ def _onnx_steps(lstm: OnnxLSTM, x: Floats) -> Runner:
     return run
 
 
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """For what is made and run inside, so that engines are compared and not numbers of cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    recurrent.limit_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        recurrent.limit_threads(None)
+
+
 def measure(contests: list[Contest], progress: Callable[[float], None]) -> list[Row]:
-    """Check every variant, then time them on one thread each, taking turns so that a disturbance meets all alike.
+    """Check every variant, then time them, taking turns so that a disturbance meets all alike.
 
     Args:
         progress: called with the share of the work that is done.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    recurrent.use_one_thread()
-    try:
-        differences = [
-            {name: float(np.abs(runner() - contest.expected).max()) for name, runner in contest.runners.items()}
-            for contest in contests
-        ]
-        times: list[dict[str, list[float]]] = [{name: [] for name in contest.runners} for contest in contests]
-        for turn in range(ROUNDS):
-            for contest, row in zip(contests, times, strict=True):
-                for name, runner in contest.runners.items():
-                    start = time.perf_counter()
-                    runner()
-                    row[name].append((time.perf_counter() - start) * 1e6 / len(contest.expected))
-            progress((turn + 1) / ROUNDS)
-    finally:
-        torch.set_num_threads(threads)
+    differences = [
+        {name: float(np.abs(runner() - contest.expected).max()) for name, runner in contest.runners.items()}
+        for contest in contests
+    ]
+    times: list[dict[str, list[float]]] = [{name: [] for name in contest.runners} for contest in contests]
+    for turn in range(ROUNDS):
+        for contest, row in zip(contests, times, strict=True):
+            for name, runner in contest.runners.items():
+                start = time.perf_counter()
+                runner()
+                row[name].append((time.perf_counter() - start) * 1e6 / len(contest.expected))
+        progress((turn + 1) / ROUNDS)
     return [
         Row(
             contest.network,

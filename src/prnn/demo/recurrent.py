@@ -25,6 +25,6 @@ def stream(layer: prnn.nn.LSTM) -> prnn.Stream:
     return prnn.Stream(layer)
 
 
-def use_one_thread() -> None:
-    """For timings that compare engines and not numbers of cores."""
-    prnn.set_num_threads(1)
+def limit_threads(count: int | None) -> None:
+    """Threads that prnn's layers and streams made from now on may use; None: the default."""
+    prnn.set_num_threads(count)

@@ -11,7 +11,7 @@ import torch
 
 from prnn.demo import fetch, progress, recurrent
 from prnn.demo.clips import Clip, load_clips
-from prnn.demo.compare import contests, measure
+from prnn.demo.compare import contests, measure, one_thread
 from prnn.demo.draw import draw
 from prnn.demo.mel import partial_utterances
 from prnn.demo.result import Check, Floats, Result
@@ -76,11 +76,12 @@ def gather() -> Result:
 
     progress.line("[4/5] the recurrent layers by prnn, torch.nn and onnxruntime, taking turns")
     longest = max(clips, key=lambda clip: clip.seconds)
-    rows = measure(
-        contests("speaker encoder", plain_encoder.lstm, partial_utterances(longest.samples)[0])
-        + contests("voice activity", plain_detector.lstm, _detector_input(plain_detector, longest)),
-        progress.bar,
-    )
+    with one_thread():
+        rows = measure(
+            contests("speaker encoder", plain_encoder.lstm, partial_utterances(longest.samples)[0])
+            + contests("voice activity", plain_detector.lstm, _detector_input(plain_detector, longest)),
+            progress.bar,
+        )
     return Result(
         clips=clips,
         similarity=embeddings @ embeddings.T,

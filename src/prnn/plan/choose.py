@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prnn.errors import UnsupportedProblem
 from prnn.facts import CpuFacts
@@ -93,13 +93,20 @@ class Plan:
 
 
 def choose(
-    problem: Problem, facts: CpuFacts, batch: int, steps: int, available: Available, backend: str = "auto"
+    problem: Problem,
+    facts: CpuFacts,
+    batch: int,
+    steps: int,
+    available: Available,
+    backend: str = "auto",
+    held: bool = False,
 ) -> Plan:
     """The cheapest candidate of all families, or of the one that `backend` names.
 
     Args:
         batch, steps: sizes to choose for, at least 1 each.
         backend: ``auto``, or the name of a family.
+        held: the caller keeps the weights packed between calls, as a Stream does.
 
     Raises:
         ValueError: no family has the name.
@@ -112,7 +119,7 @@ def choose(
         candidate
         for family in FAMILIES
         for config in family.configs(problem, facts, available)
-        for candidate in [_candidate(family, config, problem, facts, batch, steps, available)]
+        for candidate in [_candidate(family, config, problem, facts, batch, steps, available, held)]
     )
     allowed = [each for each in candidates if each.cost is not None and backend in ("auto", each.family)]
     if not allowed:
@@ -122,12 +129,20 @@ def choose(
 
 
 def _candidate(
-    family: Family, config: Config, problem: Problem, facts: CpuFacts, batch: int, steps: int, available: Available
+    family: Family,
+    config: Config,
+    problem: Problem,
+    facts: CpuFacts,
+    batch: int,
+    steps: int,
+    available: Available,
+    held: bool,
 ) -> Candidate:
     reason = family.refuse(problem, config, batch, available)
     if reason is not None:
         return Candidate(family.NAME, config, family.FALLBACK, refused=reason)
-    cost = estimate(problem, config, family.work(problem, batch, steps), steps, facts)
+    work = family.work(problem, batch, steps)
+    cost = estimate(problem, config, replace(work, packed_bytes=0) if held else work, steps, facts)
     return Candidate(family.NAME, config, family.FALLBACK, cost)
 
 

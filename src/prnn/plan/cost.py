@@ -23,9 +23,9 @@ GFLOPS = {
     "neon": 45.0,
 }  # float32, one core; only v3 was measured
 UNIT_SHARE = 0.5  # of the peak that the cell's own arithmetic reaches
-PACK_PRODUCTS = 8.0  # packing costs 4 to 14 products with one row
+PACK_PRODUCTS = 5.0  # packing moves 15 GB/s, an eighth to a fifth of what a product with one row reads
 CALL_US = 3.0
-WAKE_US = 10.0  # to hand a call to sleeping threads
+WAKE_US = 40.0  # to hand a call to threads that sleep, as they do after 50 us without work
 BARRIER_US = 0.15
 NUMPY_CALL_US = 1.5
 
