@@ -29,7 +29,9 @@ def forward(
     """(y, *final states) of the operator `prnn::layer` with these arguments."""
     plan = plan_of(layer, x.dtype, True)
     dtype = ARITHMETIC[x.dtype]
-    packing = packing_of(layer, plan.reverse, x, states[0].shape[1], batch_sizes, lengths, reset)
+    sizes = (_concrete(batch_sizes), _concrete(lengths), _concrete(reset))
+    with torch._C._DisableFuncTorch():  # under a transform numpy() fails even on a tensor that takes no part in it
+        packing = packing_of(layer, plan.reverse, x, states[0].shape[1], *sizes)
     rows = x.to(dtype).reshape(-1, x.shape[-1])
     initial = [state.to(dtype) for state in states]
     index = order = None
@@ -49,6 +51,13 @@ def forward(
         y = y.new_zeros(x.shape[0] * x.shape[1], y.shape[1]).index_copy(0, index, y)
         result = [torch.zeros_like(state).index_copy(1, order, state) for state in result]
     return y.reshape(*x.shape[:-1], y.shape[1]).to(x.dtype), *(state.to(x.dtype) for state in result)
+
+
+def _concrete(tensor: Tensor | None) -> Tensor | None:
+    """The tensor under the wrappers of torch.func."""
+    while tensor is not None and torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def _direction(
