@@ -18,6 +18,11 @@ _ORDINARY = (Tensor, torch.nn.Parameter)
 _NUM_SCALARS = len(Layer._fields) + 2  # and the numbers of states and of weights
 
 
+def transformed() -> bool:
+    """True inside torch.func.grad, vmap and their like, which see Functions but not our operators."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def run(
     x: Tensor,
     states: Sequence[Tensor],
@@ -30,9 +35,8 @@ def run(
 ) -> tuple[Tensor, Sequence[Tensor], Tensor | None]:
     """The forward operator, without derivative: past the dispatcher (10 us) where nothing could want to see the call."""
     if (
-        not torch.compiler.is_compiling()
-        and torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._functorch.peek_interpreter_stack() is None
+        torch._C._len_torch_dispatch_stack() == 0
+        and not transformed()
         and all(type(each) in _ORDINARY and each.is_cpu for each in (x, *states, *weights))
     ):
         return cpu.run(x, states, weights, batch_sizes, lengths, reset, config, save)
@@ -73,7 +77,7 @@ def apply_backward(
     needs_weights: bool,
 ) -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
     """The backward, differentiable in grad mode: (d_x, d_states, d_weights); what is not needed is empty."""
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() and not transformed():
         result: tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]] = torch.ops.prnn.layer_backward.default(
             x, states, weights, batch_sizes, lengths, reset, saved, d_y, d_finals, *config, needs_x, needs_weights
         )

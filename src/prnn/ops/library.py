@@ -98,12 +98,11 @@ def layer(
     Raises:
         RuntimeError, ValueError: an argument does not fit the others.
     """
-    eager = not torch.compiler.is_compiling()
-    if eager and torch._C._get_tracing_state() is not None:  # torch.jit.trace records operators, not Functions
+    # compilers and tracers take the operator, which has its derivative registered; torch.func takes the Function around it
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
         y, finals, _ = torch.ops.prnn.layer.default(x, states, weights, batch_sizes, lengths, reset, *config, False)
         return y, finals
-    transformed = eager and torch._C._functorch.peek_interpreter_stack() is not None
-    if transformed or torch.is_grad_enabled() and any(each.requires_grad for each in (x, *states, *weights)):
+    if autograd.transformed() or torch.is_grad_enabled() and any(each.requires_grad for each in (x, *states, *weights)):
         y, *finals, _ = autograd.apply(x, states, weights, batch_sizes, lengths, reset, config)
         return y, finals
     y, finals, _ = autograd.run(x, states, weights, batch_sizes, lengths, reset, config, False)
