@@ -32,6 +32,8 @@ _library.impl("layer_backward", cpu.backward, "CPU")
 @torch.library.register_fake("prnn::layer", lib=_library)
 def _layer_fake(x: Tensor, states: list[Tensor], weights: list[Tensor], batch_sizes: Any, lengths: Any, reset: Any, *scalars: Any) -> Any:
     layer, save = Layer(*scalars[:-1]), scalars[-1]
+    if any(each.device != x.device for each in (*states, *weights)):
+        raise RuntimeError(f"weights and states must be on {x.device} like the input")
     plan = plan_of(layer, x.dtype, save)
     num_rows = x.shape[0] if x.dim() == 2 else x.shape[0] * x.shape[1]
     y = x.new_empty((*x.shape[:-1], layer.output_size * len(plan.reverse)))
