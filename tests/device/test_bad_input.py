@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import flat
+from twins import flat
 
 import prnn
 

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from conftest import flat
+from twins import flat
 
 import prnn
 from prnn import reference
@@ -28,6 +28,7 @@ def leaky(f, n, h, m, v):
 
 def weights_of(layer, suffix=""):
     """The parameters of the first layer for the reference."""
+
     def get(prefix):
         parameter = layer._parameters.get(f"{prefix}_l0{suffix}")
         return None if parameter is None else parameter.detach().numpy()
@@ -103,7 +104,9 @@ def test_padding_is_never_read(kind, padding):
     x = torch.where(valid, data, torch.tensor(padding, dtype=F64)).requires_grad_()
     y, last = layer(x, state, lengths=lengths)
     assert not y[~valid.expand_as(y)].any()
-    gradients = torch.autograd.grad(y.sin().sum() + sum(each.sum() for each in flat(last)), [x, *hx, *layer.parameters()])
+    gradients = torch.autograd.grad(
+        y.sin().sum() + sum(each.sum() for each in flat(last)), [x, *hx, *layer.parameters()]
+    )
     assert all(gradient.isfinite().all() for gradient in gradients)
     for b in range(8):
         at_b = tuple(each[:, b].detach() for each in hx)
@@ -123,7 +126,9 @@ def test_padding_is_never_read(kind, padding):
 def test_reverse_is_the_second_direction():
     both = prnn.nn.LSTM(3, 5, bidirectional=True, dtype=F64)
     reverse = prnn.nn.LSTM(3, 5, reverse=True, dtype=F64)
-    reverse.load_state_dict({k.removesuffix("_reverse"): v for k, v in both.state_dict().items() if k.endswith("_reverse")})
+    reverse.load_state_dict(
+        {k.removesuffix("_reverse"): v for k, v in both.state_dict().items() if k.endswith("_reverse")}
+    )
     x = torch.randn(7, 4, 3, dtype=F64)
     for lengths in (None, [7, 4, 1, 0]):
         y, last = both(x, lengths=lengths)
@@ -151,7 +156,12 @@ def test_gru_reset_before_and_after():
 def test_vector_parameters_and_their_names():
     layer = prnn.nn.Recurrent(prnn.cells.lstm_peephole, 3, 4, 2, bidirectional=True)
     assert {"p_i_l0", "p_f_l1", "p_o_l1_reverse"} <= set(layer.state_dict())
-    assert prnn.nn.Recurrent(prnn.cells.indrnn, 3, 4).state_dict().keys() == {"weight_ih_l0", "bias_ih_l0", "u_l0", "_extra_state"}
+    assert prnn.nn.Recurrent(prnn.cells.indrnn, 3, 4).state_dict().keys() == {
+        "weight_ih_l0",
+        "bias_ih_l0",
+        "u_l0",
+        "_extra_state",
+    }
     with pytest.raises(ValueError, match="unit by unit"):
         prnn.nn.Recurrent(prnn.cells.gru, 3, 4, proj_size=2)
     with pytest.raises(TypeError, match="Cell"):
@@ -180,14 +190,18 @@ def test_a_local_cell_runs_and_copies():
     assert torch.equal(copy.deepcopy(layer)(x)[0], layer(x)[0])
     with pytest.raises(prnn.errors.CellError, match="top level"):
         pickle.dumps(layer)
-    assert torch.equal(pickle.loads(pickle.dumps(prnn.nn.Recurrent(leaky, 3, 4)))(x)[0].isnan(), torch.zeros(5, 2, 4, dtype=torch.bool))
+    assert torch.equal(
+        pickle.loads(pickle.dumps(prnn.nn.Recurrent(leaky, 3, 4)))(x)[0].isnan(), torch.zeros(5, 2, 4, dtype=torch.bool)
+    )
 
 
 @pytest.mark.parametrize("name", [*BUILTIN, "leaky"])
 def test_gradients_of_every_cell(name):
     """First and second derivatives, with lengths and reset, in both directions at once."""
     cell = leaky if name == "leaky" else BUILTIN[name]
-    layer = prnn.nn.Recurrent(cell, 2, 3, bidirectional=True, dtype=F64, proj_size=0 if cell.reads_output_elementwise else 2)
+    layer = prnn.nn.Recurrent(
+        cell, 2, 3, bidirectional=True, dtype=F64, proj_size=0 if cell.reads_output_elementwise else 2
+    )
     x = torch.randn(3, 2, 2, dtype=F64, requires_grad=True)
     hx = random_state(layer, 2, 2, grad=True)
     reset = torch.tensor([[False, False], [True, False], [False, True]])

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 import torch
-from conftest import assert_same, states_for, twins
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+from twins import assert_same, states_for, twins
 
 import prnn
 from prnn.cells import sigmoid, tanh

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 import torch
-from conftest import assert_same, flat, twins
 from torch.nn.utils import parametrizations, parametrize, prune
+from twins import assert_same, flat, twins
 
 import prnn
 
@@ -158,7 +158,11 @@ def test_any_strides(kind):
     shifted = torch.randn(6 * 3 * 4 + 1, dtype=F64)[1:].view(6, 3, 4)
     inputs = [base[::2, :3], base.flip(0)[:, :3], base.permute(1, 0, 2)[:, :3], base[:, :1].expand(6, 3, 4), shifted]
     row = torch.randn(4, 1, 5, dtype=F64, requires_grad=True)
-    states = [row.expand(4, 3, 5), torch.randn(3, 4, 5, dtype=F64).transpose(0, 1), torch.randn(8, 3, 5, dtype=F64)[::2]]
+    states = [
+        row.expand(4, 3, 5),
+        torch.randn(3, 4, 5, dtype=F64).transpose(0, 1),
+        torch.randn(8, 3, 5, dtype=F64)[::2],
+    ]
     for x in inputs:
         for state in states:
             hx = (state, state.flip(0)) if kind == "LSTM" else state
@@ -168,7 +172,9 @@ def test_any_strides(kind):
                 y, last = module(x, hx)
                 results.append([y, *flat(last)])
                 loss = y[1:].sin().sum() + y[..., 1:].sum() + y[-1].expand(7, *y[-1].shape).sum() + flat(last)[0].sum()
-                gradients.append(torch.autograd.grad(loss, [*module.parameters(), *([row] if state is states[0] else [])]))
+                gradients.append(
+                    torch.autograd.grad(loss, [*module.parameters(), *([row] if state is states[0] else [])])
+                )
             torch.testing.assert_close(*results)
             torch.testing.assert_close(*gradients)
             assert all(torch.equal(a, b) for a, b in zip(copies, (x, *flat(hx))))

@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 import torch
-from conftest import flat
-from torch.nn.utils import parametrize, parametrizations, prune
+from torch.nn.utils import parametrizations, parametrize, prune
+from twins import flat
 
 import prnn
 
@@ -159,11 +159,14 @@ def test_recurrent_ppo_policy():
     from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
     box = gymnasium.spaces.Box(-1, 1, (5,), np.float32)
-    policy = RecurrentActorCriticPolicy(box, gymnasium.spaces.Discrete(3), lambda _: 1e-3, lstm_hidden_size=32, n_lstm_layers=2)
+    policy = RecurrentActorCriticPolicy(
+        box, gymnasium.spaces.Discrete(3), lambda _: 1e-3, lstm_hidden_size=32, n_lstm_layers=2
+    )
     state = (torch.randn(2, 4, 32), torch.randn(2, 4, 32))
     states = RNNStates(pi=state, vf=state)
     observations, starts = torch.randn(4 * 8, 5), (torch.rand(4 * 8) < 0.2).float()
     actions = torch.randint(3, (4 * 8,))
+
     def run():
         values, log_probability, entropy = policy.evaluate_actions(observations, actions, states, starts)
         loss = values.sum() + log_probability.sum() + entropy.sum()

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 import torch
-from conftest import assert_same, flat, states_for, twins
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
+from twins import assert_same, flat, states_for, twins
 
 import prnn
 
@@ -23,7 +23,9 @@ def test_module_inputs(kind):
     """Unbatched and batched, with and without a state: every combination of the constructor's flags."""
     variants = [{"nonlinearity": "relu"}, {"nonlinearity": "tanh"}] if kind == "RNN" else [{}]
     variants = [{"proj_size": 0}, {"proj_size": 2}] if kind == "LSTM" else variants
-    for bias, batch_first, bidirectional, variant in itertools.product((False, True), (False, True), (False, True), variants):
+    for bias, batch_first, bidirectional, variant in itertools.product(
+        (False, True), (False, True), (False, True), variants
+    ):
         theirs, ours = twins(kind, 2, 3, 2, bias=bias, batch_first=batch_first, bidirectional=bidirectional, **variant)
         for shape, batch in (((2, 2), None), ((4, 3, 2), 4 if batch_first else 3)):
             assert_same(ours, theirs, (rand(*shape),))
@@ -43,7 +45,9 @@ def test_packed_module_inputs(kind, enforce_sorted):
         assert_same(ours, theirs, (packed, states_for(ours, 3, requires_grad=True)))
         mine, wanted = ours(packed)[0], theirs(packed)[0]
         assert torch.equal(mine.batch_sizes, wanted.batch_sizes)
-        torch.testing.assert_close(pad_packed_sequence(mine, batch_first)[0], pad_packed_sequence(wanted, batch_first)[0])
+        torch.testing.assert_close(
+            pad_packed_sequence(mine, batch_first)[0], pad_packed_sequence(wanted, batch_first)[0]
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from conftest import flat, twins
 from torch._dynamo.testing import CompileCounter
 from torch.export import Dim
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+from twins import flat, twins
 
 import prnn
 
@@ -28,7 +28,15 @@ def operator_arguments(layer, x, grad, lengths=None, reset=None, batch_sizes=Non
     directions = 2 if layer.bidirectional else 1
     states = [rand(directions, batch, layer.hidden_size, grad=grad) for _ in layer.cell.states]
     weights = [parameter.detach().requires_grad_(grad) for parameter in layer.parameters()]
-    scalars = (layer.cell.name, layer.input_size, layer.hidden_size, 0, True, "both" if layer.bidirectional else "forward", False)
+    scalars = (
+        layer.cell.name,
+        layer.input_size,
+        layer.hidden_size,
+        0,
+        True,
+        "both" if layer.bidirectional else "forward",
+        False,
+    )
     return (x, states, weights, batch_sizes, lengths, reset), scalars
 
 
@@ -102,7 +110,10 @@ def test_compile_cell_and_user_cell():
     def slow(n, h):
         return 0.9 * h + 0.1 * prnn.cells.tanh(n)
 
-    for module, x in ((prnn.nn.LSTMCell(3, 4), torch.randn(2, 3)), (prnn.nn.Recurrent(slow, 3, 4), torch.randn(5, 2, 3))):
+    for module, x in (
+        (prnn.nn.LSTMCell(3, 4), torch.randn(2, 3)),
+        (prnn.nn.Recurrent(slow, 3, 4), torch.randn(5, 2, 3)),
+    ):
         compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
         for a, b in zip(flat(compiled(x)), flat(module(x))):
             torch.testing.assert_close(a, b)

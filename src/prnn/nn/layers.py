@@ -49,7 +49,17 @@ class _RecurrentBase(torch.nn.RNNBase):
     ) -> None:
         # RNNBase checks the arguments, in its own words; the parameters it makes are replaced, so they take no memory
         super().__init__(
-            "RNN_TANH", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, "meta", dtype
+            "RNN_TANH",
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            "meta",
+            dtype,
         )
         if reverse and bidirectional:
             raise ValueError("reverse=True is one direction of a bidirectional layer; use one or the other")
@@ -72,7 +82,7 @@ class _RecurrentBase(torch.nn.RNNBase):
         self._init_flat_weights()
         self.reset_parameters()
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         input: Tensor | PackedSequence,
         hx: Any = None,
@@ -218,7 +228,9 @@ class _RecurrentBase(torch.nn.RNNBase):
             raise ValueError(f"a {which} layer needs its whole input at once; it cannot run step by step")
         first = self._weights()[0][0]
         if first.device.type != "cpu" or first.dtype not in (torch.float32, torch.float64):
-            raise ValueError(f"a stream runs in float32 or float64 on the CPU; the layer is {first.dtype} on {first.device}")
+            raise ValueError(
+                f"a stream runs in float32 or float64 on the CPU; the layer is {first.dtype} on {first.device}"
+            )
         width, layers = self.proj_size or self.hidden_size, []
         for k, flat in enumerate(self._weights()):
             input_size = width if k else self.input_size
@@ -246,14 +258,25 @@ class _RecurrentBase(torch.nn.RNNBase):
             destination[prefix + _EXTRA_STATE] = options
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: Any, unexpected_keys: Any, error_msgs: Any
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: Any,
+        unexpected_keys: Any,
+        error_msgs: Any,
     ) -> None:
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
         key = prefix + _EXTRA_STATE
         if key in unexpected_keys:
             unexpected_keys.remove(key)
         if key in state_dict and state_dict[key] != self._options():
-            error_msgs.append(f"{prefix}: the weights are of a layer with {state_dict[key]}, this one has {self._options()}")
+            error_msgs.append(
+                f"{prefix}: the weights are of a layer with {state_dict[key]}, this one has {self._options()}"
+            )
 
 
 class Recurrent(_RecurrentBase):
@@ -387,7 +410,19 @@ class GRU(_RecurrentBase):
     ) -> None:
         cell = cells.gru if reset_after else cells.gru_reset_before
         super().__init__(
-            cell, "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, reverse, device, dtype
+            cell,
+            "GRU",
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            0,
+            reverse,
+            device,
+            dtype,
         )
         if not reset_after:
             self.reset_after = False

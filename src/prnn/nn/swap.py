@@ -129,7 +129,9 @@ def _rebase(module: torch.nn.Module, base: type) -> None:
     """Make `base` the class of the module; a parametrized one gets its own class again, with the same properties."""
     cls = type(module)
     if parametrize.is_parametrized(module):
-        members = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__", "__doc__")}
+        members = {
+            name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__", "__doc__")
+        }
         module.__class__ = type(f"Parametrized{base.__name__}", (base,), members)
     else:
         module.__class__ = base

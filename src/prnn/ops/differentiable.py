@@ -73,9 +73,7 @@ def _direction(
         previous = [state[: sizes[t]] for state in current]
         if restart is not None:
             fresh = initial if rows.restart_to_initial else [torch.zeros_like(state) for state in initial]
-            previous = [
-                torch.where(restart[t][:, None], new[: sizes[t]], state) for new, state in zip(fresh, previous)
-            ]
+            previous = [torch.where(restart[t][:, None], new[: sizes[t]], state) for new, state in zip(fresh, previous)]
         following = _step(cell, inputs[t], weights, previous)
         outputs[t] = following[0]
         current = [torch.cat([new, state[sizes[t] :]]) for new, state in zip(following, current)]
@@ -86,12 +84,11 @@ def _step(cell: Cell, x: Tensor, weights: LayerWeights, states: list[Tensor]) ->
     """One timestep of n sequences: x [n, I], states [n, width] each -> the next states."""
     hidden_size = states[-1].shape[-1] if weights.w_hr is None else weights.w_hr.shape[1]
 
-    def affine(matrix: Tensor, bias: Tensor | None, gates: tuple[str, ...], gate: str, vector: Tensor) -> Tensor:
+    def affine(matrix: Any, bias: Tensor | None, gates: tuple[str, ...], gate: str, vector: Tensor) -> Tensor:
         block = slice(gates.index(gate) * hidden_size, (gates.index(gate) + 1) * hidden_size)
         return torch.nn.functional.linear(vector, matrix[block], None if bias is None else bias[block])
 
     def recurrent(gate: str, vector: Tensor) -> Tensor:
-        assert weights.w_hh is not None
         return affine(weights.w_hh, weights.b_hh, cell.recurrent_gates, gate, vector)
 
     leaves: dict[Any, Any] = {("state", name): value for name, value in zip(cell.states, states)}
@@ -106,7 +103,9 @@ def _step(cell: Cell, x: Tensor, weights: LayerWeights, states: list[Tensor]) ->
             leaves["sum", gate] = leaves.get(("input", gate), 0.0) + leaves["recurrent", gate]
     following = evaluate(cell.next_states, leaves, torch, recurrent)
     width = (x.shape[0], hidden_size)
-    following = [torch.as_tensor(value, dtype=x.dtype).expand(width) for value in following]  # a state may be a constant
+    following = [
+        torch.as_tensor(value, dtype=x.dtype).expand(width) for value in following
+    ]  # a state may be a constant
     if weights.w_hr is not None:
         following[0] = torch.nn.functional.linear(following[0], weights.w_hr)
     return following
