@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from prnn.specs import Rows
 Array = Any
 
 
-class Packing(NamedTuple):
+@dataclass(frozen=True)
+class Packing:
     """A padded batch as packed rows.
 
     Attributes:
@@ -79,7 +81,9 @@ def check_lengths(lengths: Array, steps: int, batch: int) -> Array:
         raise ValueError(f"lengths must hold one number for each of the {batch} sequences, got shape {lengths.shape}")
     wrong = np.flatnonzero((lengths < 0) | (lengths > steps))
     if wrong.size:
-        raise ValueError(f"lengths[{wrong[0]}] = {lengths[wrong[0]]} is not between 0 and the {steps} steps of the input")
+        raise ValueError(
+            f"lengths[{wrong[0]}] = {lengths[wrong[0]]} is not between 0 and the {steps} steps of the input"
+        )
     return lengths.astype(np.int64)
 
 

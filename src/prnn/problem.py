@@ -72,7 +72,7 @@ class Problem:
             shapes |= {"bias_ih": (num_input,), "bias_hh": (num_recurrent,)}
         if self.proj_size:
             shapes["weight_hr"] = (self.proj_size, self.hidden_size)
-        shapes |= {vector: (self.hidden_size,) for vector in self.cell.vectors}
+        shapes |= dict.fromkeys(self.cell.vectors, (self.hidden_size,))
         return {name: shape for name, shape in shapes.items() if shape[0]}
 
     @property

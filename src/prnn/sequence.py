@@ -51,7 +51,8 @@ def run(
     if reset_to not in ("zero", "initial"):
         raise ValueError(f'reset_to must be "zero" or "initial", got {reset_to!r}')
     steps, batch, input_size = x.shape
-    weights = LayerWeights(*map(_optional, weights[:5]), tuple(map(np.asarray, weights.vectors)))
+    w_ih, w_hh, b_ih, b_hh, w_hr = map(_optional, weights[:5])
+    weights = LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, tuple(map(np.ascontiguousarray, weights.vectors)))
     problem = problem_of(cell, input_size, weights, x.dtype.name)
     shapes = [(batch, width) for width in problem.state_sizes]
     initial = [np.zeros(shape, x.dtype) for shape in shapes] if h0 is None else [np.asarray(state) for state in h0]
@@ -97,7 +98,9 @@ def problem_of(cell: Cell, input_size: int, weights: LayerWeights, dtype: str) -
         raise ValueError(f"cell {cell.name!r} needs {'w_ih' if cell.input_gates else 'w_hh'}")
     hidden_size = len(blocks) // len(cell.input_gates or cell.recurrent_gates)
     proj_size = 0 if weights.w_hr is None else len(weights.w_hr)
-    problem = Problem(cell, input_size, hidden_size, proj_size, weights.b_ih is not None or weights.b_hh is not None, dtype)
+    problem = Problem(
+        cell, input_size, hidden_size, proj_size, weights.b_ih is not None or weights.b_hh is not None, dtype
+    )
     given = [array for array in (*weights[:5], *weights.vectors) if array is not None]
     expected = problem.weight_shapes
     if [(array.shape, array.dtype.name) for array in given] != [(shape, dtype) for shape in expected.values()]:

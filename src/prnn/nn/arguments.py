@@ -53,7 +53,9 @@ def check_input(x: Tensor, input_size: int, weight: Tensor) -> None:
         raise UnsupportedProblem(f"prnn cannot compute in {x.dtype}; the layers take {', '.join(map(str, _DTYPES))}")
 
 
-def check_states(states: Sequence[Tensor], shapes: Sequence[tuple[int, ...]], like: Tensor, names: Sequence[str]) -> None:
+def check_states(
+    states: Sequence[Tensor], shapes: Sequence[tuple[int, ...]], like: Tensor, names: Sequence[str]
+) -> None:
     """Shape, dtype and device of the initial states.
 
     Raises:
@@ -120,7 +122,9 @@ def reset_tensor(reset: Tensor, is_batched: bool, batch_first: bool, steps: int,
         raise TypeError(f"reset must be a tensor of dtype torch.bool, got {got}")
     expected = (steps,) if not is_batched else (batch, steps) if batch_first else (steps, batch)
     if reset.shape != expected:
-        raise ValueError(f"reset must have shape {expected}, like time and batch of the input, got {tuple(reset.shape)}")
+        raise ValueError(
+            f"reset must have shape {expected}, like time and batch of the input, got {tuple(reset.shape)}"
+        )
     if not is_batched:
         reset = reset[:, None]
     elif batch_first:

@@ -15,7 +15,7 @@ from prnn.ops import key_of, layer
 from prnn.ops.arguments import Layer
 
 
-class _CellBase(RNNCellBase):
+class CellBase(RNNCellBase):
     cell: Cell
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
@@ -65,7 +65,7 @@ class _CellBase(RNNCellBase):
         return finals[0] if len(finals) == 1 else tuple(finals)
 
 
-class RNNCell(_CellBase):
+class RNNCell(CellBase):
     """torch.nn.RNNCell."""
 
     __constants__ = ["input_size", "hidden_size", "bias", "nonlinearity"]
@@ -89,19 +89,23 @@ class RNNCell(_CellBase):
         return cells.rnn_tanh if self.nonlinearity == "tanh" else cells.rnn_relu
 
 
-class LSTMCell(_CellBase):
+class LSTMCell(CellBase):
     """torch.nn.LSTMCell."""
 
     cell = cells.lstm
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
 
-class GRUCell(_CellBase):
+class GRUCell(CellBase):
     """torch.nn.GRUCell."""
 
     cell = cells.gru
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)

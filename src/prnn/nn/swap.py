@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn.utils import parametrize
 
-from prnn.nn.cells import GRUCell, LSTMCell, RNNCell, _CellBase
-from prnn.nn.layers import GRU, LSTM, RNN, _RecurrentBase
+from prnn.nn.base import RecurrentBase
+from prnn.nn.cells import CellBase, GRUCell, LSTMCell, RNNCell
+from prnn.nn.layers import GRU, LSTM, RNN
 from prnn.ops.arguments import ARITHMETIC
 
 _COUNTERPART: dict[type, type] = {
@@ -23,7 +24,7 @@ _COUNTERPART: dict[type, type] = {
     torch.nn.LSTMCell: LSTMCell,
     torch.nn.GRUCell: GRUCell,
 }
-_OURS = (_RecurrentBase, _CellBase)
+_OURS = (RecurrentBase, CellBase)
 _RECURRENT = (torch.nn.RNNBase, torch.nn.modules.rnn.RNNCellBase)
 _ORIGINAL = "_prnn_original"  # in a swapped instance: the class it had
 
@@ -129,7 +130,9 @@ def _rebase(module: torch.nn.Module, base: type) -> None:
     """Make `base` the class of the module; a parametrized one gets its own class again, with the same properties."""
     cls = type(module)
     if parametrize.is_parametrized(module):
-        members = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__", "__doc__")}
+        members = {
+            name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__", "__doc__")
+        }
         module.__class__ = type(f"Parametrized{base.__name__}", (base,), members)
     else:
         module.__class__ = base

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +54,9 @@ class Plan(NamedTuple):
     names: tuple[str, ...]
     shapes: list[tuple[int, ...]]  # of the flat weights, all directions
     reverse: tuple[bool, ...]
-    fields: tuple[int | None, ...]  # position of each member of LayerWeights but the vectors among one direction's weights
+    fields: tuple[
+        int | None, ...
+    ]  # position of each member of LayerWeights but the vectors among one direction's weights
 
     def split(self, flat: Sequence[Any]) -> list[LayerWeights]:
         """The flat weights as one `LayerWeights` for each direction."""
@@ -62,12 +64,13 @@ class Plan(NamedTuple):
         first_vector = count - len(self.cell.vectors)
         result = []
         for start in range(0, len(flat), count):
-            members = [None if i is None else flat[start + i] for i in self.fields]
-            result.append(LayerWeights(*members, tuple(flat[start + first_vector : start + count])))
+            w_ih, w_hh, b_ih, b_hh, w_hr = [None if i is None else flat[start + i] for i in self.fields]
+            vectors = tuple(flat[start + first_vector : start + count])
+            result.append(LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, vectors))
         return result
 
 
-@lru_cache(maxsize=None)
+@cache
 def plan_of(layer: Layer, dtype: torch.dtype, training: bool) -> Plan:
     """Resolve the scalar arguments once."""
     cell = cell_of(layer.cell)
@@ -95,7 +98,9 @@ def check(layer: Layer, plan: Plan, x: Tensor, states: Sequence[Tensor], weights
     """
     dtype = x.dtype
     if x.shape[-1] != layer.input_size:
-        raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {layer.input_size}, got {x.shape[-1]}")
+        raise RuntimeError(
+            f"input.size(-1) must be equal to input_size. Expected {layer.input_size}, got {x.shape[-1]}"
+        )
     if [weight.shape for weight in weights] != plan.shapes:
         got = [tuple(weight.shape) for weight in weights]
         raise RuntimeError(f"the weights {plan.names} must have shapes {plan.shapes}, got {got}")

@@ -18,6 +18,11 @@ _ORDINARY = (Tensor, torch.nn.Parameter)
 _NUM_SCALARS = len(Layer._fields) + 2  # and the numbers of states and of weights
 
 
+def transformed() -> bool:
+    """True inside torch.func.grad, vmap and their like, which see Functions but not our operators."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def run(
     x: Tensor,
     states: Sequence[Tensor],
@@ -30,9 +35,8 @@ def run(
 ) -> tuple[Tensor, Sequence[Tensor], Tensor | None]:
     """The forward operator, without derivative: past the dispatcher (10 us) where nothing could want to see the call."""
     if (
-        not torch.compiler.is_compiling()
-        and torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._functorch.peek_interpreter_stack() is None
+        torch._C._len_torch_dispatch_stack() == 0
+        and not transformed()
         and all(type(each) in _ORDINARY and each.is_cpu for each in (x, *states, *weights))
     ):
         return cpu.run(x, states, weights, batch_sizes, lengths, reset, config, save)
@@ -73,7 +77,7 @@ def apply_backward(
     needs_weights: bool,
 ) -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
     """The backward, differentiable in grad mode: (d_x, d_states, d_weights); what is not needed is empty."""
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() and not transformed():
         result: tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]] = torch.ops.prnn.layer_backward.default(
             x, states, weights, batch_sizes, lengths, reset, saved, d_y, d_finals, *config, needs_x, needs_weights
         )
@@ -101,7 +105,7 @@ class _Looped(torch.autograd.Function):
 class _Forward(_Looped):
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
-        scalars, (batch_sizes, lengths, reset, x), tensors = _split(args, _NUM_SCALARS, 4)
+        scalars, (batch_sizes, lengths, reset, x, *tensors) = args[:_NUM_SCALARS], args[_NUM_SCALARS:]
         num_states = scalars[-2]
         y, finals, saved = run(
             x, tensors[:num_states], tensors[num_states:], batch_sizes, lengths, reset, Layer(*scalars[:-2]), True
@@ -132,7 +136,7 @@ class _Forward(_Looped):
             Layer(*scalars[:-2]), needs[0], any(needs[1 + num_states :]),
         )  # fmt: skip
         wanted = [each if need else None for each, need in zip((d_x, *d_states, *d_weights), needs)]
-        return *(None,) * (_NUM_SCALARS + 3), *wanted
+        return (*[None] * (_NUM_SCALARS + 3), *wanted)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
@@ -142,12 +146,23 @@ class _Forward(_Looped):
 class _Backward(_Looped):
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
-        scalars, (batch_sizes, lengths, reset, saved, x), tensors = _split(args, _NUM_SCALARS + 2, 5)
-        *config, num_states, num_weights, needs_x, needs_weights = scalars
+        *config, num_states, num_weights, needs_x, needs_weights = args[: _NUM_SCALARS + 2]
+        batch_sizes, lengths, reset, saved, x, *tensors = args[_NUM_SCALARS + 2 :]
         weights = tensors[num_states : num_states + num_weights]
         d_y, *d_finals = tensors[num_states + num_weights :]
         d_x, d_states, d_weights = torch.ops.prnn.layer_backward.default(
-            x, tensors[:num_states], weights, batch_sizes, lengths, reset, saved, d_y, d_finals, *config, needs_x, needs_weights
+            x,
+            tensors[:num_states],
+            weights,
+            batch_sizes,
+            lengths,
+            reset,
+            saved,
+            d_y,
+            d_finals,
+            *config,
+            needs_x,
+            needs_weights,
         )
         return d_x, *d_states, *d_weights
 
@@ -169,7 +184,7 @@ class _Backward(_Looped):
             return differentiable.forward(x, rest[:num_states], rest[num_states:], batch_sizes, lengths, reset, layer)
 
         def gradients(*all_inputs: Tensor) -> tuple[Tensor, ...]:
-            _, pullback = torch.func.vjp(outputs, *all_inputs[:num_inputs])
+            pullback = torch.func.vjp(outputs, *all_inputs[:num_inputs])[1]
             found: tuple[Tensor, ...] = pullback(all_inputs[num_inputs:])
             return found
 
@@ -179,14 +194,9 @@ class _Backward(_Looped):
                 d_gradients, tensors, [needs_x, *[True] * num_states, *[needs_weights] * num_weights]
             )
         ]
-        _, pullback = torch.func.vjp(gradients, *tensors)
-        return *(None,) * (_NUM_SCALARS + 6), *pullback(tuple(seeds))
+        pullback = torch.func.vjp(gradients, *tensors)[1]
+        return (*[None] * (_NUM_SCALARS + 6), *pullback(tuple(seeds)))
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         return _Backward._loop(info, in_dims, args)
-
-
-def _split(args: tuple[Any, ...], num_scalars: int, num_named: int) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Tensor, ...]]:
-    end = num_scalars + num_named
-    return args[:num_scalars], args[num_scalars:end], args[end:]

@@ -133,7 +133,9 @@ def backward(
         [state.shape for state in states],
     )
     if (saved.numel(), d_y.shape, [each.shape for each in d_finals]) != expected or saved.dtype is not dtype:
-        raise RuntimeError("saved, d_y or d_finals do not belong to this forward call: their shapes or dtypes differ from its results")
+        raise RuntimeError(
+            "saved, d_y or d_finals do not belong to this forward call: their shapes or dtypes differ from its results"
+        )
     packing = packing_of(layer, plan.reverse, x, batch, batch_sizes, lengths, reset)
     index = None if packing.index is None else torch.from_numpy(packing.index)
     order = None if packing.order is None else torch.from_numpy(packing.order)
@@ -162,7 +164,7 @@ def backward(
                 tuple(each[d] for each in d_first),
                 d_per_direction[d],
             )
-            if d_x is not None and d_x_here is not d_x:
+            if d_x is not None and d_x_here is not None and d:
                 d_x += d_x_here
     else:
         d_first = [each.clone() for each in d_last]

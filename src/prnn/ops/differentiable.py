@@ -29,7 +29,9 @@ def forward(
     """(y, *final states) of the operator `prnn::layer` with these arguments."""
     plan = plan_of(layer, x.dtype, True)
     dtype = ARITHMETIC[x.dtype]
-    packing = packing_of(layer, plan.reverse, x, states[0].shape[1], batch_sizes, lengths, reset)
+    sizes = (_concrete(batch_sizes), _concrete(lengths), _concrete(reset))
+    with torch._C._DisableFuncTorch():  # under a transform numpy() fails even on a tensor that takes no part in it
+        packing = packing_of(layer, plan.reverse, x, states[0].shape[1], *sizes)
     rows = x.to(dtype).reshape(-1, x.shape[-1])
     initial = [state.to(dtype) for state in states]
     index = order = None
@@ -51,6 +53,13 @@ def forward(
     return y.reshape(*x.shape[:-1], y.shape[1]).to(x.dtype), *(state.to(x.dtype) for state in result)
 
 
+def _concrete(tensor: Tensor | None) -> Tensor | None:
+    """The tensor under the wrappers of torch.func."""
+    while tensor is not None and torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def _direction(
     cell: Cell, x: Tensor, initial: list[Tensor], weights: LayerWeights, rows: Rows
 ) -> tuple[Tensor, list[Tensor]]:
@@ -64,9 +73,7 @@ def _direction(
         previous = [state[: sizes[t]] for state in current]
         if restart is not None:
             fresh = initial if rows.restart_to_initial else [torch.zeros_like(state) for state in initial]
-            previous = [
-                torch.where(restart[t][:, None], new[: sizes[t]], state) for new, state in zip(fresh, previous)
-            ]
+            previous = [torch.where(restart[t][:, None], new[: sizes[t]], state) for new, state in zip(fresh, previous)]
         following = _step(cell, inputs[t], weights, previous)
         outputs[t] = following[0]
         current = [torch.cat([new, state[sizes[t] :]]) for new, state in zip(following, current)]
@@ -77,12 +84,11 @@ def _step(cell: Cell, x: Tensor, weights: LayerWeights, states: list[Tensor]) ->
     """One timestep of n sequences: x [n, I], states [n, width] each -> the next states."""
     hidden_size = states[-1].shape[-1] if weights.w_hr is None else weights.w_hr.shape[1]
 
-    def affine(matrix: Tensor, bias: Tensor | None, gates: tuple[str, ...], gate: str, vector: Tensor) -> Tensor:
+    def affine(matrix: Any, bias: Tensor | None, gates: tuple[str, ...], gate: str, vector: Tensor) -> Tensor:
         block = slice(gates.index(gate) * hidden_size, (gates.index(gate) + 1) * hidden_size)
         return torch.nn.functional.linear(vector, matrix[block], None if bias is None else bias[block])
 
     def recurrent(gate: str, vector: Tensor) -> Tensor:
-        assert weights.w_hh is not None
         return affine(weights.w_hh, weights.b_hh, cell.recurrent_gates, gate, vector)
 
     leaves: dict[Any, Any] = {("state", name): value for name, value in zip(cell.states, states)}
@@ -97,7 +103,9 @@ def _step(cell: Cell, x: Tensor, weights: LayerWeights, states: list[Tensor]) ->
             leaves["sum", gate] = leaves.get(("input", gate), 0.0) + leaves["recurrent", gate]
     following = evaluate(cell.next_states, leaves, torch, recurrent)
     width = (x.shape[0], hidden_size)
-    following = [torch.as_tensor(value, dtype=x.dtype).expand(width) for value in following]  # a state may be a constant
+    following = [
+        torch.as_tensor(value, dtype=x.dtype).expand(width) for value in following
+    ]  # a state may be a constant
     if weights.w_hr is not None:
         following[0] = torch.nn.functional.linear(following[0], weights.w_hr)
     return following

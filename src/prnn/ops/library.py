@@ -14,9 +14,7 @@ from prnn.ops.arguments import ARITHMETIC, Layer, plan_of
 # x [T, B, input_size], or [num_rows, input_size] with batch_sizes; states [directions, B, width], one for each state of the cell;
 # weights: those of one direction after the other, in the order of LayerWeights. batch_sizes, lengths (int64) and reset (bool
 # [T, B]) lie on the CPU. Returns y like x, the final states, and what backward needs (empty unless save).
-_SCALARS = (
-    "str cell, int input_size, int hidden_size, int proj_size, bool bias, str direction, bool reset_to_initial"
-)
+_SCALARS = "str cell, int input_size, int hidden_size, int proj_size, bool bias, str direction, bool reset_to_initial"
 _TENSORS = "Tensor x, Tensor[] states, Tensor[] weights, Tensor? batch_sizes, Tensor? lengths, Tensor? reset"
 
 _library = torch.library.Library("prnn", "DEF")
@@ -30,8 +28,12 @@ _library.impl("layer_backward", cpu.backward, "CPU")
 
 
 @torch.library.register_fake("prnn::layer", lib=_library)
-def _layer_fake(x: Tensor, states: list[Tensor], weights: list[Tensor], batch_sizes: Any, lengths: Any, reset: Any, *scalars: Any) -> Any:
+def _layer_fake(
+    x: Tensor, states: list[Tensor], weights: list[Tensor], batch_sizes: Any, lengths: Any, reset: Any, *scalars: Any
+) -> Any:
     layer, save = Layer(*scalars[:-1]), scalars[-1]
+    if any(each.device != x.device for each in (*states, *weights)):
+        raise RuntimeError(f"weights and states must be on {x.device} like the input")
     plan = plan_of(layer, x.dtype, save)
     num_rows = x.shape[0] if x.dim() == 2 else x.shape[0] * x.shape[1]
     y = x.new_empty((*x.shape[:-1], layer.output_size * len(plan.reverse)))
@@ -55,16 +57,30 @@ def _layer_backward_fake(
 def _layer_autograd(x: Tensor, states: list[Tensor], weights: list[Tensor], *rest: Any) -> Any:
     """For those who call the operator itself; `layer` below goes through the Function before it comes here."""
     if torch.is_grad_enabled() and any(each.requires_grad for each in (x, *states, *weights)):
-        y, *finals, saved = autograd.apply(x, states, weights, *rest[:3], Layer(*rest[3:-1]))
+        batch_sizes, lengths, reset = rest[:3]
+        y, *finals, saved = autograd.apply(x, states, weights, batch_sizes, lengths, reset, Layer(*rest[3:-1]))
         return y, finals, saved if rest[-1] else saved.new_empty(0)
     with torch._C._AutoDispatchBelowAutograd():
         return torch.ops.prnn.layer.default(x, states, weights, *rest)
 
 
 def _layer_backward_autograd(x: Tensor, states: list[Tensor], weights: list[Tensor], *rest: Any) -> Any:
-    saved, d_y, d_finals = rest[3:6]
+    batch_sizes, lengths, reset, saved, d_y, d_finals, *config, needs_x, needs_weights = rest
     if torch.is_grad_enabled() and any(each.requires_grad for each in (x, *states, *weights, d_y, *d_finals)):
-        return autograd.apply_backward(x, states, weights, *rest[:3], saved, d_y, d_finals, Layer(*rest[6:-2]), *rest[-2:])
+        return autograd.apply_backward(
+            x,
+            states,
+            weights,
+            batch_sizes,
+            lengths,
+            reset,
+            saved,
+            d_y,
+            d_finals,
+            Layer(*config),
+            needs_x,
+            needs_weights,
+        )
     with torch._C._AutoDispatchBelowAutograd():
         return torch.ops.prnn.layer_backward.default(x, states, weights, *rest)
 
@@ -98,12 +114,11 @@ def layer(
     Raises:
         RuntimeError, ValueError: an argument does not fit the others.
     """
-    eager = not torch.compiler.is_compiling()
-    if eager and torch._C._get_tracing_state() is not None:  # torch.jit.trace records operators, not Functions
+    # compilers and tracers take the operator, which has its derivative registered; torch.func takes the Function around it
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
         y, finals, _ = torch.ops.prnn.layer.default(x, states, weights, batch_sizes, lengths, reset, *config, False)
         return y, finals
-    transformed = eager and torch._C._functorch.peek_interpreter_stack() is not None
-    if transformed or torch.is_grad_enabled() and any(each.requires_grad for each in (x, *states, *weights)):
+    if autograd.transformed() or torch.is_grad_enabled() and any(each.requires_grad for each in (x, *states, *weights)):
         y, *finals, _ = autograd.apply(x, states, weights, batch_sizes, lengths, reset, config)
         return y, finals
     y, finals, _ = autograd.run(x, states, weights, batch_sizes, lengths, reset, config, False)

@@ -29,6 +29,8 @@ def cell_of(key: str) -> Cell:
         path, _, digest = key.partition("#")
         found = find(path)
         if found.digest != digest:
-            raise CellError(f"the cell at {path!r} has changed since {key!r} was recorded (its digest is {found.digest})")
+            raise CellError(
+                f"the cell at {path!r} has changed since {key!r} was recorded (its digest is {found.digest})"
+            )
         _cells[key] = found
     return found

@@ -14,9 +14,9 @@ constexpr int tile_rows = 6;
 constexpr int full_width_rows = PRNN_VECTOR_REGISTERS >= 32 ? 6 : 3;
 // A panel's slice of this depth (16 KB) stays in the first-level cache while all rows of A pass over it.
 constexpr int64_t panel_depth = 128;
-// How far ahead a panel is fetched, in bytes: about one slice. Measured (docs/measured.md): 4 rows by 16 MB of weights run at 61
-// GFLOP/s, without prefetching at 17.
-constexpr int64_t prefetch_bytes = 16384;
+// How far ahead a panel is fetched, in bytes, by the rows of a tile. Measured on a Zen 3 core, GFLOP/s without / with: one row from L2
+// 35 / 39, from L3 29 / 31 (farther is slower); four rows from memory 11 / 18, sixteen 29 / 41 (nearer is slower).
+constexpr int64_t prefetch_bytes(int rows) { return rows <= 2 ? 1024 : 8192; }
 
 #if defined(__x86_64__)
 #define PRNN_IN_REGISTER(v) asm("" : "+x"(v))
@@ -46,7 +46,7 @@ inline void tile(const E* b, int panel, const E* a, int64_t a_row, int64_t a_k, 
     }
   const auto step = [&](Raw(&into)[M][NV], const E* b_here, const E* a_here) __attribute__((always_inline)) {
 #pragma GCC unroll 8
-    for (int v = 0; v < NV; v += 64 / PRNN_VECTOR_BYTES) __builtin_prefetch(reinterpret_cast<const char*>(b_here + v * width) + prefetch_bytes);
+    for (int v = 0; v < NV; v += 64 / PRNN_VECTOR_BYTES) __builtin_prefetch(reinterpret_cast<const char*>(b_here + v * width) + prefetch_bytes(M));
     if constexpr (M < NV) {  // keep the fewer values in registers
       Raw broadcast[M];
 #pragma GCC unroll 8
@@ -152,17 +152,23 @@ template <class E> PRNN_INLINE void transpose(typename Vec<E>::Raw* v) {
   }
 }
 
+template <class E> PRNN_INLINE typename Vec<E>::Raw load_first(const E* from, int64_t count) {
+  typename Vec<E>::Raw value{};
+  for (int64_t i = 0; i < count; i++) value[i] = from[i];
+  return value;
+}
+
 // to[i, lane] = w[lane, i] for i < count, zero for the lanes from `lanes` on.
 template <class E>
 PRNN_INLINE void pack_square(const E* w, int64_t w_row, int64_t lanes, int64_t count, E* to, int64_t to_row) {
   constexpr int width = Vec<E>::width;
   typename Vec<E>::Raw square[width];
   for (int64_t lane = 0; lane < width; lane++) {
+    __builtin_prefetch(w + (lane + width) * w_row);  // the rows that come next; short streams start the hardware's own fetching late
     if (lane < lanes && count == width) {
       square[lane] = Vec<E>::load(w + lane * w_row).raw;
     } else {
-      square[lane] = typename Vec<E>::Raw{};
-      for (int64_t i = 0; lane < lanes && i < count; i++) square[lane][i] = w[lane * w_row + i];
+      square[lane] = load_first(w + lane * w_row, lane < lanes ? count : 0);
     }
   }
   transpose<E>(square);
@@ -207,30 +213,41 @@ inline void multiply_packed(const E* packed, int64_t columns, int64_t depth, int
   }
 }
 
-// Sums of neighbouring lanes, those of a first.
-template <class E, int... even> PRNN_INLINE typename Vec<E>::Raw add_pairs(typename Vec<E>::Raw a, typename Vec<E>::Raw b, std::integer_sequence<int, even...>) {
-  return __builtin_shufflevector(a, b, (2 * even)...) + __builtin_shufflevector(a, b, (2 * even + 1)...);
+// Adds neighbouring blocks of `block` lanes, those of a before those of b, within every `scope` lanes.
+template <class E, int block, int scope, int... i>
+PRNN_INLINE typename Vec<E>::Raw add_neighbours(typename Vec<E>::Raw a, typename Vec<E>::Raw b, std::integer_sequence<int, i...>) {
+  constexpr int width = Vec<E>::width;
+  const auto source = [](int lane, int odd) constexpr {
+    const int first = lane / scope * scope, half = lane % scope / (scope / 2), within = lane % (scope / 2);
+    return half * width + first + (2 * (within / block) + odd) * block + within % block;
+  };
+  return __builtin_shufflevector(a, b, source(i, 0)...) + __builtin_shufflevector(a, b, source(i, 1)...);
 }
 
-// The horizontal sums of `width` vectors, as one vector.
-template <class E, int count = Vec<E>::width> PRNN_INLINE typename Vec<E>::Raw sum_lanes(typename Vec<E>::Raw* v) {
-  if constexpr (count == 1) {
-    return v[0];
-  } else {
+template <class E, int block, int scope, int count> PRNN_INLINE void add_all_neighbours(typename Vec<E>::Raw* v) {
 #pragma GCC unroll 8
-    for (int i = 0; i < count / 2; i++)
-      v[i] = add_pairs<E>(v[2 * i], v[2 * i + 1], std::make_integer_sequence<int, Vec<E>::width>{});
-    return sum_lanes<E, count / 2>(v);
-  }
+  for (int i = 0; i < count / 2; i++)
+    v[i] = add_neighbours<E, block, scope>(v[2 * i], v[2 * i + 1], std::make_integer_sequence<int, Vec<E>::width>{});
+}
+
+// The horizontal sums of `width` vectors, as one vector. First within blocks of 16 bytes, which shuffle fast, then across them.
+template <class E> PRNN_INLINE typename Vec<E>::Raw sum_lanes(typename Vec<E>::Raw* v) {
+  constexpr int width = Vec<E>::width, block = 16 / sizeof(E);
+  add_all_neighbours<E, 1, block, width>(v);
+  if constexpr (block == 4) add_all_neighbours<E, 1, block, width / 2>(v);
+  if constexpr (width >= 2 * block) add_all_neighbours<E, block, width, width / block>(v);
+  if constexpr (width >= 4 * block) add_all_neighbours<E, block, width, width / block / 2>(v);
+  return v[0];
 }
 
 // c[0..width) += W[lane, :] . a for `lanes` rows of W, read where they lie.
-template <class E>
-inline void dot_rows(const E* w, int64_t w_row, int64_t lanes, const E* a, int64_t depth, E* c) {
+template <class E> inline void dot_rows(const E* w, int64_t w_row, int64_t lanes, const E* a, int64_t depth, E* c) {
   constexpr int width = Vec<E>::width;
   using Raw = typename Vec<E>::Raw;
   const E* row[width];
-  for (int lane = 0; lane < width; lane++) row[lane] = w + min_of(lane, lanes - 1) * w_row;
+  row[0] = w;
+#pragma GCC unroll 16
+  for (int lane = 1; lane < width; lane++) row[lane] = lane < lanes ? row[lane - 1] + w_row : row[lane - 1];
   Raw sum[width] = {};
   int64_t k = 0;
   for (; k + width <= depth; k += width) {
@@ -238,9 +255,11 @@ inline void dot_rows(const E* w, int64_t w_row, int64_t lanes, const E* a, int64
 #pragma GCC unroll 16
     for (int lane = 0; lane < width; lane++) sum[lane] += Vec<E>::load(row[lane] + k).raw * value;
   }
+  if (k < depth) {
+    const Raw value = load_first(a + k, depth - k);
+    for (int lane = 0; lane < width; lane++) sum[lane] += load_first(row[lane] + k, depth - k) * value;
+  }
   Raw total = sum_lanes<E>(sum);
-  for (; k < depth; k++)
-    for (int lane = 0; lane < width; lane++) total[lane] += row[lane][k] * a[k];
   for (int64_t lane = lanes; lane < width; lane++) total[lane] = 0;
   (Vec<E>::load(c) + Vec<E>(total)).store(c);
 }
