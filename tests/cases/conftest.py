@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the helpers beside this file: `from cases.common import ...`
-
-from cases import faults  # noqa: E402
-from cases.table import CASES  # noqa: E402
+from cases import faults
+from cases.table import CASES
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
