@@ -139,6 +139,7 @@ def _build(command: list[str], text: str, entry: Path) -> None:
             os.rename(work, entry)
         except OSError:
             if not (entry / "cell.so").exists():  # otherwise another process was faster
-                raise
+                shutil.rmtree(entry, ignore_errors=True)  # somebody took the library out of it
+                os.rename(work, entry)
     finally:
         shutil.rmtree(work, ignore_errors=True)
