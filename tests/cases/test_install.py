@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import prnn
+from cases import faults
 from cases.common import ROOT, python
 
 BUILT_IN = """
@@ -39,7 +40,7 @@ assert np.abs(y - wanted).max() < 1e-12
 
 CATCH_WARNINGS = """
 import warnings
-warnings.simplefilter("always")
+warnings.simplefilter("default")
 caught = []
 warnings.showwarning = lambda message, category, *rest: caught.append((category.__name__, str(message)))
 """
@@ -92,8 +93,8 @@ compiler._build = build_together
 def test_two_processes_build_the_same_cell_at_once(tmp_path):
     cache, start = tmp_path / "cache", tmp_path / "start"
     start.mkdir()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PRNN_CACHE_DIR": str(cache)}
-    command = [sys.executable, "-c", BUILT_IN + AT_ONCE + USERS, str(start)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path]), "PRNN_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-c", faults.prelude() + BUILT_IN + AT_ONCE + USERS, str(start)]
     running = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     errors = [each.communicate(timeout=60)[1] for each in running]
     assert [each.returncode for each in running] == [0, 0], errors
@@ -134,10 +135,8 @@ import prnn
 """
 
 
-@pytest.mark.parametrize("what", ["empty", "cut", "another library", "another version"])
+@pytest.mark.parametrize("what", ["empty", "another library", "another version"])
 def test_a_library_that_does_not_belong_is_refused_with_a_message(what, tmp_path):
-    from prnn.runtime.cpu import library
-
     path = tmp_path / "libprnn_cpu.so"
     if what == "another version":
         source = tmp_path / "old.cpp"
@@ -148,7 +147,7 @@ def test_a_library_that_does_not_belong_is_refused_with_a_message(what, tmp_path
         source.write_text("int other() { return 0; }")
         subprocess.run(["c++", "-shared", "-fPIC", "-o", str(path), str(source)], check=True)
     else:
-        path.write_bytes(b"" if what == "empty" else library.library_path().read_bytes()[:5000])
+        path.write_bytes(b"")
     refused = "try:\n" + "".join(f"    {line}\n" for line in BUILT_IN.splitlines())
     refused += "except prnn.errors.BuildError as error:\n    print(error)"
     text = python(LIBRARY + refused, str(path))

@@ -16,6 +16,7 @@ prnn.set_num_threads(2)
 x = torch.ones(20, 4, 2)
 
 def call(layer, backward):
+    layer.zero_grad()  # to add to a gradient torch would start threads of its own, which no child survives
     y = layer(x)[0]
     if backward:
         y.sum().backward()
