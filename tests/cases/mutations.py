@@ -13,7 +13,11 @@ def frozen_when_parametrized(original: Any) -> Any:
         found = original(self)
         if not parametrize.is_parametrized(self):
             return found
-        return self.__dict__.setdefault("frozen", [[each.detach() for each in layer] for layer in found])
+        frozen = self.__dict__.setdefault("frozen", [[each.detach() for each in layer] for layer in found])
+        return [
+            [each if each.is_leaf else kept for each, kept in zip(*pair, strict=True)]
+            for pair in zip(found, frozen, strict=True)
+        ]
 
     return weights
 
