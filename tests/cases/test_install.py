@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-
-import prnn
 from cases import faults
 from cases.common import ROOT, python
+
+import prnn
 
 BUILT_IN = """
 import numpy as np
