@@ -155,7 +155,8 @@ class RecurrentBase(torch.nn.RNNBase):
             states = split_states(hx, self.cell.states, self._label)
             if sorted_indices is not None:
                 states = [state.index_select(1, sorted_indices) for state in states]
-        batch = int(batch_sizes[0]) if states is None else states[0].shape[1]
+        traced = torch.compiler.is_compiling()  # then nobody can look into batch_sizes
+        batch = states[0].shape[1] if states is not None and traced else int(batch_sizes[0])
         y, finals = self._run(x, states, batch, batch_sizes, None, None, False)
         if unsorted_indices is not None:
             finals = [state.index_select(1, unsorted_indices) for state in finals]

@@ -28,8 +28,8 @@ def address(array: Array) -> int | None:
 def row_stride(array: Array) -> int:
     """Elements from one row of a matrix to the next."""
     if hasattr(array, "data_ptr"):
-        return array.stride(0)  # type: ignore[no-any-return]
-    return array.strides[0] // array.itemsize  # type: ignore[no-any-return]
+        return array.stride(-2)  # type: ignore[no-any-return]
+    return array.strides[-2] // array.itemsize  # type: ignore[no-any-return]
 
 
 class NativeLayer:
