@@ -103,5 +103,5 @@ def test_swapped_gates_are_noticed(monkeypatch):
     def examples(choice, size):
         compare(choice | {"kind": "LSTM"}, size)
 
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="not close"):
         examples()

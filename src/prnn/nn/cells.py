@@ -15,6 +15,9 @@ from prnn.ops import key_of, layer
 from prnn.ops.arguments import Layer
 
 
+_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
 class CellBase(RNNCellBase):
     cell: Cell
 
@@ -38,9 +41,9 @@ class CellBase(RNNCellBase):
         is_batched = input.dim() == 2
         x = input if is_batched else input.unsqueeze(0)
         cell = self.cell
-        weights = [getattr(self, name) for name in ("weight_ih", "weight_hh")]
-        if self.bias:
-            weights += [self.bias_ih, self.bias_hh]
+        names = _WEIGHTS if self.bias else _WEIGHTS[:2]
+        # the dictionary where it can be: a module's __getattr__ takes a microsecond; not so a parametrized or pruned weight
+        weights: list[Any] = [self._parameters[n] if n in self._parameters else getattr(self, n) for n in names]
         states = None
         if hx is not None:
             states = split_states(hx, cell.states, label)
