@@ -14,7 +14,6 @@ from prnn.nn.arguments import check_input, check_states, split_states, under_aut
 from prnn.ops import key_of, layer
 from prnn.ops.arguments import Layer
 
-
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
