@@ -107,9 +107,7 @@ def check(
     if len(x.shape) != (3 if batch_sizes is None else 2) or x.shape[-1] != layer.input_size:
         expected = f"(steps, batch, {layer.input_size})" if batch_sizes is None else f"(rows, {layer.input_size})"
         raise RuntimeError(f"Expected input size {expected}, got {list(x.shape)}")
-    if [weight.shape for weight in weights] != plan.shapes:
-        got = [tuple(weight.shape) for weight in weights]
-        raise RuntimeError(f"the weights {plan.names} must have shapes {plan.shapes}, got {got}")
+    check_weights(plan, weights, dtype)
     if len(states) != len(plan.state_sizes):
         raise RuntimeError(f"cell {plan.cell.name!r} has {len(plan.state_sizes)} states, got {len(states)}")
     batch = x.shape[1] if batch_sizes is None else states[0].shape[1]
@@ -118,10 +116,23 @@ def check(
         if state.shape != (directions, batch, width):
             name = "hidden" if len(states) == 1 else f"hidden[{place}]"
             raise RuntimeError(f"Expected {name} size {(directions, batch, width)}, got {list(state.shape)}")
-    for each in (*states, *weights):
-        if each.dtype is not dtype:
-            raise RuntimeError(f"states and weights must be {dtype} like the input, got {each.dtype}")
+        if state.dtype is not dtype:
+            raise RuntimeError(f"states must be {dtype} like the input, got {state.dtype}")
     return batch
+
+
+def check_weights(plan: Plan, weights: Sequence[Tensor], dtype: torch.dtype) -> None:
+    """Refuse weights that the engine would read out of bounds.
+
+    Raises:
+        RuntimeError: a shape or dtype does not fit.
+    """
+    if [weight.shape for weight in weights] != plan.shapes:
+        got = [tuple(weight.shape) for weight in weights]
+        raise RuntimeError(f"the weights {plan.names} must have shapes {plan.shapes}, got {got}")
+    for weight in weights:
+        if weight.dtype is not dtype:
+            raise RuntimeError(f"weights must be {dtype} like the input, got {weight.dtype}")
 
 
 @lru_cache(maxsize=256)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from prnn import engine
-from prnn.ops.arguments import ARITHMETIC, Layer, check, packing_of, plan_of
+from prnn.ops.arguments import ARITHMETIC, Layer, check, check_weights, packing_of, plan_of
+from prnn.specs import Rows
 
 
 def _plain(tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -87,6 +89,28 @@ def run(
     if not whole or dtype is not x.dtype:
         y = _padded(y, index, (*x.shape[:-1], width * directions), x.dtype)
     return y, _unordered(finals, order, x.dtype), saved
+
+
+def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], layer: Layer) -> list[Tensor]:
+    """One timestep without derivative: x [B, input_size], states [B, width], checked by the caller -> the next states."""
+    plan = plan_of(layer, x.dtype, False)
+    check_weights(plan, weights, x.dtype)
+    dtype = ARITHMETIC[x.dtype]
+    initial = tuple([_plain(state, dtype) for state in states])
+    finals = tuple([torch.empty_like(state) for state in initial])
+    batch = x.shape[0]
+    if batch:
+        (per_direction,) = plan.split([_plain(weight, dtype) for weight in weights])
+        # The output is the first state: one array serves both.
+        engine.prepare(plan.problem, batch).forward(
+            _plain(x, dtype), initial, per_direction, _one_step(batch), finals[0], finals
+        )
+    return list(finals) if dtype is x.dtype else [state.to(x.dtype) for state in finals]
+
+
+@lru_cache(maxsize=256)
+def _one_step(batch: int) -> Rows:
+    return Rows(1, batch)
 
 
 def _part(saved: Tensor, d: int, directions: int, size: int) -> Tensor:

@@ -20,9 +20,9 @@ def address(array: Array) -> int | None:
     """Where the first element of a numpy array or a torch tensor lies."""
     if array is None:
         return None
-    if hasattr(array, "data_ptr"):
-        return array.data_ptr()  # type: ignore[no-any-return]
-    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+    if type(array) is np.ndarray:
+        return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+    return array.data_ptr()  # type: ignore[no-any-return]
 
 
 def row_stride(array: Array) -> int:
