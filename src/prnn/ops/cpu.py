@@ -168,8 +168,10 @@ def backward(
     d_last = _ordered(d_finals, order, dtype)
     num_rows = packing.rows[0].num_rows
     plain = [_plain(weight, dtype) for weight in weights]
-    d_x = torch.zeros_like(rows) if needs_x else None
-    d_flat = [torch.zeros_like(weight) if needs_weights else None for weight in plain]
+    # The engine overwrites them; torch would fill them on threads of its own, and a child forked later could not.
+    blank = torch.empty_like if num_rows else torch.zeros_like
+    d_x = blank(rows) if needs_x else None
+    d_flat = [blank(weight) if needs_weights else None for weight in plain]
     if num_rows:
         d_first = [torch.empty_like(each) for each in d_last]
         executable = engine.prepare(plan.problem, batch, packing.rows[0].steps)
