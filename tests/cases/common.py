@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cases import faults
 from torch import Tensor
 
 import prnn
+from cases import faults
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("RNN", "LSTM", "GRU")

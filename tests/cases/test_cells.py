@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases.common import DTYPES, assert_outputs, flat
 
 import prnn
+from cases.common import DTYPES, assert_outputs, flat
 from prnn import engine, reference
 from prnn.cells import clip, sigmoid, tanh
 from prnn.testing import check_cell

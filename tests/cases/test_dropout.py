@@ -4,9 +4,9 @@ import hashlib
 
 import pytest
 import torch
-from cases.common import DTYPES, KINDS, flat, python, states_for, twins
 
 import prnn
+from cases.common import DTYPES, KINDS, flat, python, states_for, twins
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from cases.common import KINDS, assert_gradients, assert_outputs, flat, states_for, twins
 
 import prnn
+from cases.common import KINDS, assert_gradients, assert_outputs, flat, states_for, twins
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from cases import faults
-from cases.common import ROOT, python
 
 import prnn
+from cases import faults
+from cases.common import ROOT, python
 
 BUILT_IN = """
 import numpy as np

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from cases.common import DTYPES, KINDS, assert_gradients, assert_outputs, flat, states_for, twins
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import prnn
+from cases.common import DTYPES, KINDS, assert_gradients, assert_outputs, flat, states_for, twins
 
 nan = float("nan")
 MIXED = [n // 2 for n in (12, 32, 4, 52, 8, 64, 20, 36, 48, 40, 24, 60, 44, 16, 28, 56)]

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from cases.common import KINDS, assert_gradients, assert_outputs, flat, states_for, twins
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import prnn
+from cases.common import KINDS, assert_gradients, assert_outputs, flat, states_for, twins
 
 LAYOUTS = [{}, {"batch_first": True}, {"num_layers": 2, "bidirectional": True}, {"num_layers": 2, "proj_size": 2}]
 

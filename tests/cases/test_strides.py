@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from cases.common import DTYPES, KINDS, assert_gradients, assert_outputs, flat, states_for, twins
 
 STEPS, BATCH, SIZE, HIDDEN = 6, 4, 3, 5

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from cases.common import KINDS, assert_outputs, flat, states_for, twins
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import prnn
+from cases.common import KINDS, assert_outputs, flat, states_for, twins
 
 # torch.export and torch.compile warn about their own insides.
 pytestmark = pytest.mark.filterwarnings("default")

@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
-from cases.common import KINDS, assert_gradients, assert_outputs, flat, twins
 from torch.nn.utils import parametrizations, parametrize
 
 import prnn
+from cases.common import KINDS, assert_gradients, assert_outputs, flat, twins
 
 # prnn reads the weights where they are for few rows and packs them for many.
 BATCHES = (1, 33)
