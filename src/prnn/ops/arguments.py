@@ -140,6 +140,13 @@ def _padded(steps: int, batch: int, reverse: tuple[bool, ...]) -> Packing:
     return pack(steps, batch, reverse)
 
 
+@lru_cache(maxsize=8)  # one input for the layers and for both passes; checking it costs as much as a short sequence
+def _packed(batch_sizes: bytes, num_rows: int, batch: int, reverse: tuple[bool, ...]) -> Packing:
+    sizes = np.frombuffer(batch_sizes, np.int64)
+    check_batch_sizes(sizes, num_rows, batch)
+    return Packing(tuple(Rows(len(sizes), batch, sizes, reverse=each) for each in reverse))
+
+
 def packing_of(
     layer: Layer,
     reverse: tuple[bool, ...],
@@ -155,9 +162,7 @@ def packing_of(
         ValueError: lengths, reset or batch_sizes do not fit x.
     """
     if batch_sizes is not None:
-        sizes = np.ascontiguousarray(batch_sizes.numpy())
-        check_batch_sizes(sizes, x.shape[0], batch)
-        return Packing(tuple(Rows(len(sizes), batch, sizes, reverse=each) for each in reverse))
+        return _packed(batch_sizes.numpy().tobytes(), int(x.shape[0]), int(batch), reverse)
     if lengths is None and reset is None:
         return _padded(int(x.shape[0]), int(batch), reverse)  # int: the slow path may be traced with symbolic sizes
     return pack(
