@@ -172,7 +172,7 @@ CASES = (
     Case(
         46, "packed input far slower than padded", "https://github.com/pytorch/pytorch/issues/149194",
         "test_speed.py::test_packed_input_is_as_fast_as_padded[100-False]",
-        _replaced("prnn.ops.arguments:check_batch_sizes", mutations.a_loop_over_rows),
+        _replaced("prnn.nn.base:RecurrentBase._forward_packed", mutations.a_call_for_each_step),
     ),
     Case(
         49, "no compiler", "https://github.com/lmnt-com/haste/issues/41",
