@@ -167,9 +167,7 @@ def available() -> Available:
     )
 
 
-def prepare(
-    problem: Problem, batch: int = 1, steps: int = 1, backend: str = "auto", held: bool = False
-) -> Executable:
+def prepare(problem: Problem, batch: int = 1, steps: int = 1, backend: str = "auto", held: bool = False) -> Executable:
     """Choose how to run `problem`; `batch` and `steps` are the sizes to choose for, any others still run.
 
     Sizes are rounded up to powers of two, so that similar calls share an Executable. `held`: the weights will be bound with a

@@ -13,6 +13,7 @@ from prnn.errors import MissingDependency, PrnnError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
 Panel = tuple[str, str, int]  # cell, pass, steps
@@ -25,7 +26,7 @@ LINES = {"prnn": "-o", "best peer": "--s", "floor": ":"}
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Write ``{suite}-{threads}-ratio.png`` and ``{suite}-{threads}-step.png`` for every suite and number of threads.
 
-    Rows of this library's failures are left out.
+    A row whose result was not right, or that this library failed, is left out.
 
     Returns:
         The files written.
@@ -38,6 +39,7 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
         raise MissingDependency('charts need matplotlib: install with  pip install "persistent-rnn[bench]"')
     if not folder.is_dir():
         raise PrnnError(f"cannot draw into {folder}: there is no such folder")
+    rows = [row for row in rows if row["checked"]]
     written = []
     for suite, threads in sorted({(row["suite"], row["threads"]) for row in rows}):
         chosen = [row for row in rows if (row["suite"], row["threads"]) == (suite, threads)]
@@ -53,7 +55,9 @@ def ratios(rows: Sequence[Row]) -> Figure:
     figure = _panels(rows, _ratio_panel, "Best peer's time over prnn's (above 1: prnn is faster)", height=2.0)
     from matplotlib.cm import ScalarMappable
 
-    bar = figure.colorbar(ScalarMappable(_colours(), "RdBu"), ax=figure.axes, shrink=0.6, label="times as fast as the best peer")
+    bar = figure.colorbar(
+        ScalarMappable(_colours(), "RdBu"), ax=figure.axes, shrink=0.6, label="times as fast as the best peer"
+    )
     ticks = (1 / MOST, 1 / 2, 1, 2, MOST)
     bar.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
     bar.ax.minorticks_off()
@@ -86,10 +90,16 @@ def _panels(rows: Sequence[Row], panel: Callable[[Axes, list[Row]], None], title
         for axes, cell in zip(line, cells):
             key = (cell, mode, num_steps)
             panel(axes, [row for row in rows if (row["cell"], row["pass"], row["steps"]) == key])
-            what = "streaming, one step a call" if (mode, num_steps) == ("forward", 1) else f"{mode}, {num_steps} steps a call"
+            what = (
+                "streaming, one step a call"
+                if (mode, num_steps) == ("forward", 1)
+                else f"{mode}, {num_steps} steps a call"
+            )
             axes.set_title(f"{cell}, {what}", fontsize=10)
     threads = rows[0]["threads"]
-    where = f"{rows[0]['device']}, {threads} thread{'s' if threads > 1 else ''}, {rows[0]['dtype']}, {rows[0]['commit']}"
+    where = (
+        f"{rows[0]['device']}, {threads} thread{'s' if threads > 1 else ''}, {rows[0]['dtype']}, {rows[0]['commit']}"
+    )
     figure.suptitle(f"{title}\n{where}")
     return figure
 
@@ -97,7 +107,7 @@ def _panels(rows: Sequence[Row], panel: Callable[[Axes, list[Row]], None], title
 def _ratio_panel(axes: Axes, rows: list[Row]) -> None:
     import numpy as np
 
-    hiddens, batches = (sorted({row[key] for row in rows}) for key in ("hidden", "batch"))  # type: ignore[literal-required]
+    hiddens, batches = (sorted({row[key] for row in rows}) for key in ("hidden", "batch"))
     table = np.full((len(batches), len(hiddens)), np.nan)
     for row in rows:
         if row["ratio"] is None:
@@ -114,13 +124,13 @@ def _ratio_panel(axes: Axes, rows: list[Row]) -> None:
 
 
 def _step_panel(axes: Axes, rows: list[Row]) -> None:
-    rows = sorted((row for row in rows if row["ours_us"] is not None), key=lambda row: row["hidden"])
+    rows = sorted(rows, key=lambda row: row["hidden"])
     batches = sorted({row["batch"] for row in rows})
     for batch in batches:
         chosen = [row for row in rows if row["batch"] == batch]
         hiddens = [row["hidden"] for row in chosen]
         values = {
-            "prnn": [row["ours_us"] for row in chosen],
+            "prnn": [row["ours_us"] or float("nan") for row in chosen],
             "best peer": [min(row["peers"].values(), default=float("nan")) for row in chosen],
             "floor": [row["floor_us"] for row in chosen],
         }
@@ -134,7 +144,7 @@ def _step_panel(axes: Axes, rows: list[Row]) -> None:
     axes.grid(alpha=0.3)
 
 
-def _colours() -> object:
+def _colours() -> LogNorm:
     from matplotlib.colors import LogNorm
 
     return LogNorm(1 / MOST, MOST)

@@ -63,7 +63,7 @@ def judge(row: Row) -> Verdict:
     if ours is None or spread is None:
         return Verdict(workload, False, asked, "this library failed")
     if not row["checked"]:
-        return Verdict(workload, False, asked, f"wrong: off by {row['max_error']:.1e}")
+        return Verdict(workload, False, asked, f"its result was wrong, off by {row['max_error']}")
     rival = "torch.nn" if workload.mode == "training" else row["best_peer"]
     if asked is None:
         return Verdict(workload, True, asked, "nothing is asked")

@@ -78,7 +78,8 @@ def _checked(
         largest, accepted = max(errors.values()), expected.accepts(errors)
         if name == OURS:
             measured.family, measured.plan = prepared.family, prepared.plan
-            measured.max_error, measured.checked = largest, accepted
+            # JSON has no infinity, which stands for NaN and missing outputs here.
+            measured.max_error, measured.checked = largest if largest < float("inf") else None, accepted
         if not accepted:
             worst = max(errors, key=errors.__getitem__)
             measured.remarks.append(
@@ -90,9 +91,7 @@ def _checked(
     return ready
 
 
-def _attempt(
-    measured: Measured, ready: dict[str, VariantProcess], name: str, request: str, *arguments: object
-) -> Any:
+def _attempt(measured: Measured, ready: dict[str, VariantProcess], name: str, request: str, *arguments: object) -> Any:
     """An answer, or None and one variant fewer."""
     try:
         return ready[name].ask(request, *arguments)

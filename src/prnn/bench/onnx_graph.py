@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,9 @@ _NODES = {
 }
 
 
-def chain(cell: str, layers: Sequence[LayerWeights], batch: int, steps: int | None, whole: bool = True) -> onnx.ModelProto:
+def chain(
+    cell: str, layers: Sequence[LayerWeights], batch: int, steps: int | None, whole: bool = True
+) -> onnx.ModelProto:
     """A chain of one node a layer.
 
     Inputs: ``x`` [T, B, I], and for each layer and state ``h{layer}`` (and ``c{layer}``) [1, B, H].
@@ -35,7 +38,7 @@ def chain(cell: str, layers: Sequence[LayerWeights], batch: int, steps: int | No
     """
     helper = onnx.helper
     kind, order, states = _NODES[cell]
-    hidden, input_size = np.shape(layers[0].w_hh)[1], np.shape(layers[0].w_ih)[1]
+    (_, hidden), (_, input_size) = np.asarray(layers[0].w_hh).shape, np.asarray(layers[0].w_ih).shape
     # ONNX puts a direction axis into an output, which the next layer's input does not have.
     initializers = [onnx.numpy_helper.from_array(np.array([1], np.int64), "direction")]
     nodes, source = [], "x"
@@ -50,7 +53,7 @@ def chain(cell: str, layers: Sequence[LayerWeights], batch: int, steps: int | No
         last = k == len(layers) - 1
         output = "y" if last and whole else "" if last else f"Y{k}"
         inputs = [source, *named, "", *(f"{state}{k}" for state in states)]
-        options = {"linear_before_reset": 1} if cell == "gru" else {}
+        options: dict[str, Any] = {"linear_before_reset": 1} if cell == "gru" else {}
         nodes.append(
             helper.make_node(kind, inputs, [output, *(f"{s}n{k}" for s in states)], hidden_size=hidden, **options)
         )

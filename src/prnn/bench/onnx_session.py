@@ -70,6 +70,6 @@ class OnnxStream:
         """x [B, I] -> y [B, H], a new array."""
         self._x[0] = x
         self._session.run_with_iobinding(self._bindings[self._turn])
-        y = self._ys[self._turn].copy()
+        y: Floats = self._ys[self._turn].copy()
         self._turn = 1 - self._turn
         return y

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from importlib.util import find_spec
-from typing import Any
+from typing import IO, Any
 
 from prnn import env
 from prnn.bench.variants import MODULES, OURS, CannotRun
@@ -43,7 +43,7 @@ class VariantProcess:
         self.name = name
         self._threads, self._patience = threads, patience
         self._process: subprocess.Popen[bytes] | None = None
-        self._errors = tempfile.TemporaryFile()
+        self._errors: IO[bytes] | None = None
 
     def ask(self, request: str, *arguments: Any) -> Any:
         """A request of worker.Worker.
@@ -75,8 +75,12 @@ class VariantProcess:
             self._process.kill()
             self._process.communicate()
             self._process = None
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
 
     def _start(self) -> subprocess.Popen[bytes]:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115, read after the process has died
         self._process = subprocess.Popen(
             [sys.executable, "-m", "prnn.bench.worker", self.name],
             stdin=subprocess.PIPE,
@@ -87,14 +91,15 @@ class VariantProcess:
         return self._process
 
     def _last_words(self) -> str:
-        assert self._process is not None
+        """How the process ended, and the last line that it wrote; what is left of it is cleared away."""
+        assert self._process is not None and self._errors is not None
         try:
             status = self._process.wait(5)
         except subprocess.TimeoutExpired:
             status = None
-        self.close()
         size = self._errors.seek(0, 2)
         self._errors.seek(max(0, size - 2000))
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        self.close()
         died = f"killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
         return f"its process {died}" + (f": {lines[-1]}" if lines else "")

@@ -50,9 +50,7 @@ KEYS = frozenset(Row.__annotations__)
 
 def workload_of(row: Row) -> Workload:
     """What the row measured."""
-    return Workload(
-        row["cell"], row["pass"], row["hidden"], row["batch"], row["steps"], row["input"], row["threads"]
-    )
+    return Workload(row["cell"], row["pass"], row["hidden"], row["batch"], row["steps"], row["input"], row["threads"])
 
 
 def save(rows: Sequence[Row], path: Path) -> None:
@@ -78,8 +76,6 @@ def load(paths: Iterable[Path]) -> list[Row]:
         for number, row in enumerate(found if isinstance(found, list) else [found]):
             different = sorted(KEYS ^ (row.keys() if isinstance(row, dict) else set()))
             if different:
-                raise PrnnError(
-                    f"row {number} of {path} has missing or unknown keys: {', '.join(map(str, different))}"
-                )
+                raise PrnnError(f"row {number} of {path} has missing or unknown keys: {', '.join(map(str, different))}")
             rows.append(row)
     return rows

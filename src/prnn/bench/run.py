@@ -31,10 +31,11 @@ def run(suite: Suite, workloads: Sequence[Workload], threads: int, seconds: floa
 
     if file is not None and not file.parent.is_dir():
         raise PrnnError(f"cannot write {file}: there is no folder {file.parent}")
-    torch.set_num_threads(1)  # the reference's threads must not spin beside what is timed
     facts = probe_cpu()
     where, machine, rows = origin(facts), Machine(), list[Row]()
     processes = _started([OURS, *suite.peers], threads)
+    torch_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the reference's threads must not spin beside what is timed
     try:
         for number, workload in enumerate(workloads, 1):
             workload = dataclasses.replace(workload, threads=threads)
@@ -47,6 +48,7 @@ def run(suite: Suite, workloads: Sequence[Workload], threads: int, seconds: floa
             if file is not None:
                 save(rows, file)
     finally:
+        torch.set_num_threads(torch_threads)
         for process in processes.values():
             process.close()
     return rows

@@ -25,9 +25,7 @@ class Truth:
 
     def errors(self, outputs: dict[str, Array]) -> dict[str, float]:
         """The largest difference in each output over the largest value of the true one; infinite for a missing or wrong shape."""
-        return {
-            name: error(outputs[name], true) if name in outputs else np.inf for name, true in self.outputs.items()
-        }
+        return {name: error(outputs[name], true) if name in outputs else np.inf for name, true in self.outputs.items()}
 
     def accepts(self, errors: dict[str, float]) -> bool:
         """Whether every error is within this library's own tolerance."""

@@ -70,9 +70,9 @@ def draw(workload: Workload) -> Data:
     def normal(width: int) -> Array:
         return rng.standard_normal((steps, workload.batch, width), np.float32)
 
+    def uniform(shape: tuple[int, ...]) -> Array:
+        return rng.uniform(-bound, bound, shape).astype(np.float32)
+
     bound = workload.hidden**-0.5
-    weights = {
-        name: rng.uniform(-bound, bound, shape).astype(np.float32)
-        for name, shape in workload.problem.weight_shapes.items()
-    }
-    return Data(normal(workload.input), LayerWeights(*weights.values()), normal(workload.hidden))
+    w_ih, w_hh, b_ih, b_hh = map(uniform, workload.problem.weight_shapes.values())
+    return Data(normal(workload.input), LayerWeights(w_ih, w_hh, b_ih, b_hh), normal(workload.hidden))

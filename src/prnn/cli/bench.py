@@ -20,7 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rows", default="", metavar="TERMS", help="only rows that match, as in lstm,gru,forward,H=256,T=1"
     )
     parser.add_argument(
-        "--threads", type=_threads, default=1, metavar="N", help="threads of every library: a number or all (default: 1)"
+        "--threads",
+        type=_threads,
+        default=1,
+        metavar="N",
+        help="threads of every library: a number or all (default: 1)",
     )
     parser.add_argument(
         "--seconds", type=_seconds, metavar="S", help="to spend on timing each row, all peers together (default: 3)"
@@ -29,7 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows; kept up to date during the run")
     parser.add_argument("--draw", type=Path, metavar="FOLDER", help="draw charts of the rows into a folder")
     parser.add_argument(
-        "--check", type=Path, nargs="+", metavar="FILE", help="measure nothing: hold the rows of these files to what is asked"
+        "--check",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="measure nothing: hold the rows of these files to what is asked",
     )
 
 

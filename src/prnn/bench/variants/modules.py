@@ -50,6 +50,4 @@ def _infer(module: torch.nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, Any]
 
 def _named(y: torch.Tensor, state: Any) -> dict[str, Array]:
     states = state if isinstance(state, tuple) else (state,)
-    return {"y": y.detach().numpy()} | {
-        name: value.detach().numpy()[0] for name, value in zip(("h_n", "c_n"), states)
-    }
+    return {"y": y.detach().numpy()} | {name: value.detach().numpy()[0] for name, value in zip(("h_n", "c_n"), states)}

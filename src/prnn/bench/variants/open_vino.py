@@ -25,9 +25,7 @@ def prepare(workload: Workload, data: Data) -> Variant:
     x = np.zeros((workload.steps, workload.batch, workload.input), np.float32)
     y = np.zeros((workload.steps, 1, workload.batch, workload.hidden), np.float32)
     num_states = len(workload.problem.cell.states)
-    states = [
-        [np.zeros((1, workload.batch, workload.hidden), np.float32) for _ in range(num_states)] for _ in range(2)
-    ]
+    states = [[np.zeros((1, workload.batch, workload.hidden), np.float32) for _ in range(num_states)] for _ in range(2)]
 
     def request(read: list[Array], written: list[Array]) -> openvino.InferRequest:
         bound = compiled.create_infer_request()

@@ -43,7 +43,9 @@ def _engine() -> int:
 def _function(name: str, *sizes: type[c_int64]) -> ctypes._NamedFuncPointer:
     library = load()
     if not hasattr(library, name):
-        raise BuildError("the native engine cannot measure the machine: it is older than this copy of prnn; build it again")
+        raise BuildError(
+            "the native engine cannot measure the machine: it is older than this copy of prnn; build it again"
+        )
     function: ctypes._NamedFuncPointer = getattr(library, name)
     function.argtypes = [c_void_p, *sizes, c_int, c_double, POINTER(c_double)]
     return function
