@@ -22,19 +22,36 @@ def prepare(workload: Workload, data: Data) -> Variant:
         "INFERENCE_PRECISION_HINT": "f32",
     }
     compiled = core.compile_model(core.read_model(model.SerializeToString()), "CPU", options)
-    x = np.zeros((workload.steps, workload.batch, workload.input), np.float32)
-    y = np.zeros((workload.steps, 1, workload.batch, workload.hidden), np.float32)
     num_states = len(workload.problem.cell.states)
-    states = [[np.zeros((1, workload.batch, workload.hidden), np.float32) for _ in range(num_states)] for _ in range(2)]
+
+    def zeros() -> list[Array]:
+        return [np.zeros((1, workload.batch, workload.hidden), np.float32) for _ in range(num_states)]
+
+    if not workload.streaming:
+        whole = compiled.create_infer_request()
+        inputs = [data.x, *zeros()]
+
+        def sequence() -> list[Array]:
+            return list(whole.infer(inputs, share_inputs=True, share_outputs=True).values())
+
+        def named() -> dict[str, Array]:
+            y, *finals = (each.copy() for each in sequence())
+            return {"y": y[:, 0]} | {name: final[0] for name, final in zip(("h_n", "c_n"), finals)}
+
+        return Variant(named, sequence)
+
+    x = np.zeros((1, workload.batch, workload.input), np.float32)
+    states = [zeros(), zeros()]
 
     def request(read: list[Array], written: list[Array]) -> openvino.InferRequest:
         bound = compiled.create_infer_request()
         for place, array in enumerate((x, *read)):
             bound.set_input_tensor(place, openvino.Tensor(array, shared_memory=True))
-        for place, array in enumerate(written if workload.streaming else (y, *written)):
+        for place, array in enumerate(written):
             bound.set_output_tensor(place, openvino.Tensor(array, shared_memory=True))
         return bound
 
+    # Steps alternate between two bound sets of states, as with onnxruntime.
     requests = [request(*states), request(*states[::-1])]
     turn = 0
 
@@ -50,16 +67,5 @@ def prepare(workload: Workload, data: Data) -> Variant:
             state[...] = 0
         return {"y": np.stack([step(row) for row in data.x])}
 
-    def sequence() -> Array:
-        x[...] = data.x
-        requests[0].infer()
-        return y.copy()
-
-    def outputs() -> dict[str, Array]:
-        whole = sequence()
-        return {"y": whole[:, 0]} | {name: state[0].copy() for name, state in zip(("h_n", "c_n"), states[1])}
-
-    if workload.streaming:
-        first = data.x[0].copy()
-        return Variant(steps, lambda: step(first))
-    return Variant(outputs, sequence)
+    first = data.x[0].copy()
+    return Variant(steps, lambda: step(first))
