@@ -39,9 +39,7 @@ def chain(
     helper = onnx.helper
     kind, order, states = _NODES[cell]
     (_, hidden), (_, input_size) = np.asarray(layers[0].w_hh).shape, np.asarray(layers[0].w_ih).shape
-    # ONNX puts a direction axis into an output, which the next layer's input does not have.
-    initializers = [onnx.numpy_helper.from_array(np.array([1], np.int64), "direction")]
-    nodes, source = [], "x"
+    nodes, initializers, source = [], [], "x"
     for k, weights in enumerate(layers):
         biases = [_reordered(weights.b_ih, order), _reordered(weights.b_hh, order)]
         named = {
@@ -59,7 +57,10 @@ def chain(
         )
         if not last:
             source = f"x{k + 1}"
+            # The axis of directions, which the next layer's input does not have.
             nodes.append(helper.make_node("Squeeze", [output, "direction"], [source]))
+    if len(layers) > 1:
+        initializers.append(onnx.numpy_helper.from_array(np.array([1], np.int64), "direction"))
 
     def value(name: str, *shape: int | str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
