@@ -1,4 +1,5 @@
-// Measures the machine's limits, for the floors of results: time to read memory, rate of multiply-adds.
+// Measures the machine's limits, for the floors of results: time to read memory, rate of multiply-adds. Each function returns 0, 1 when
+// memory ran out, or 2 when another call had the threads all the time.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -16,16 +17,19 @@ namespace {
 
 double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Seconds that one pass of `work` takes at its best; many passes a round, so that handing work to threads does not count.
+constexpr double never = 1e30;
+
+// Seconds that one pass of `work` takes at its best; many passes a round, so that handing work to threads does not count. `never` if
+// another call kept the threads from it.
 template <class Work> double best_seconds(int threads, double seconds, Work& work) {
   const double begin = seconds_now();
-  double best = 1e30;
+  double best = never;
   for (int rounds = 0; rounds < 3 || seconds_now() - begin < seconds; rounds++) {
     const double start = seconds_now();
     run_parallel(threads, [](void* w, int thread, int n) { static_cast<Work*>(w)->run(thread, n); }, &work);
     const double elapsed = seconds_now() - start;
     if (work.num_threads == threads) best = std::min(best, elapsed / work.passes);
-    if (elapsed < 2e-3) work.passes *= 2, best = 1e30;
+    if (elapsed < 2e-3) work.passes *= 2;
   }
   return best;
 }
@@ -65,7 +69,7 @@ struct Arithmetic {
 
 #define PRNN_EXPORT extern "C" __attribute__((visibility("default")))
 
-// Microseconds to read `bytes` again and again, an equal slice on each thread: from whichever caches keep them. 1: no memory.
+// Microseconds to read `bytes` again and again, an equal slice on each thread: from whichever caches keep them.
 PRNN_EXPORT int prnn_read_us(const void* engine, int64_t bytes, int threads, double seconds, double* microseconds) {
   const int64_t grain = 128;  // elements; what Engine::read asks for
   const int64_t slice = (bytes / int64_t(sizeof(float)) + threads * grain - 1) / (threads * grain) * grain;
@@ -77,8 +81,9 @@ PRNN_EXPORT int prnn_read_us(const void* engine, int64_t bytes, int threads, dou
 #endif
   std::memset(memory.get(), 0, whole);
   prnn::Reading reading{*static_cast<const prnn::Engine*>(engine), static_cast<const float*>(memory.get()), slice};
-  *microseconds = prnn::best_seconds(threads, seconds, reading) * 1e6;
-  return 0;
+  const double pass_seconds = prnn::best_seconds(threads, seconds, reading);
+  *microseconds = pass_seconds * 1e6;
+  return pass_seconds < prnn::never ? 0 : 2;
 }
 
 // Billions of float32 operations a second, all threads together.
@@ -86,5 +91,5 @@ PRNN_EXPORT int prnn_gflops(const void* engine, int threads, double seconds, dou
   prnn::Arithmetic arithmetic{*static_cast<const prnn::Engine*>(engine)};
   const double pass_seconds = prnn::best_seconds(threads, seconds, arithmetic);
   *gflops = threads * arithmetic.flops / pass_seconds * 1e-9;
-  return 0;
+  return pass_seconds < prnn::never ? 0 : 2;
 }

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import POINTER, c_double, c_int, c_int64, c_void_p
+from ctypes import byref, c_double, c_int, c_int64, c_void_p
 
-from prnn.errors import BuildError
+from prnn.errors import BuildError, PrnnError
 from prnn.runtime.cpu.library import load, usable_isas
 
 
@@ -17,35 +16,32 @@ def read_us(num_bytes: int, threads: int, seconds: float = 0.05) -> float:
 
     Raises:
         BuildError: the native library is missing or too old.
+        PrnnError: another Python thread kept the engine busy.
         MemoryError: there are not that many bytes.
     """
-    result = c_double()
-    if _function("prnn_read_us", c_int64)(_engine(), num_bytes, threads, seconds, result):
-        raise MemoryError(f"no memory to read {num_bytes} bytes")
-    return result.value
+    return _measured("prnn_read_us", c_int64(num_bytes), c_int(threads), c_double(seconds))
 
 
 def gflops(threads: int, seconds: float = 0.05) -> float:
     """Billions of float32 operations a second, a multiply-add counted as two, by all threads together.
 
     Raises:
-        BuildError: the native library is missing or too old.
+        BuildError, PrnnError: as `read_us`.
     """
-    result = c_double()
-    _function("prnn_gflops")(_engine(), threads, seconds, result)
-    return result.value
+    return _measured("prnn_gflops", c_int(threads), c_double(seconds))
 
 
-def _engine() -> int:
-    return int(load().prnn_engine(usable_isas()[0].encode()))
-
-
-def _function(name: str, *sizes: type[c_int64]) -> ctypes._NamedFuncPointer:
+def _measured(name: str, *arguments: c_int64 | c_int | c_double) -> float:
     library = load()
     if not hasattr(library, name):
         raise BuildError(
             "the native engine cannot measure the machine: it is older than this copy of prnn; build it again"
         )
-    function: ctypes._NamedFuncPointer = getattr(library, name)
-    function.argtypes = [c_void_p, *sizes, c_int, c_double, POINTER(c_double)]
-    return function
+    result = c_double()
+    engine = c_void_p(library.prnn_engine(usable_isas()[0].encode()))
+    status = getattr(library, name)(engine, *arguments, byref(result))
+    if status == 1:
+        raise MemoryError("no memory to measure how fast it is read")
+    if status == 2:
+        raise PrnnError("another thread of this process kept the engine's threads busy while the machine was measured")
+    return result.value
