@@ -19,6 +19,7 @@ from prnn.specs import LayerWeights, Rows
 
 # Key of `direction` -> for each direction of the layer whether it is the reverse one.
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "both": (False, True)}
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64, torch.float16: np.float16}
 ARITHMETIC = {
     torch.float32: torch.float32,
     torch.float64: torch.float64,
@@ -173,3 +174,16 @@ def packing_of(
         None if reset is None else reset.numpy(),
         layer.reset_to_initial,
     )
+
+
+def zeros(shape: Sequence[int], dtype: torch.dtype, like: Tensor) -> Tensor:
+    """Zeros on the device of `like`; without torch's threads where torch would not mind (see cpu.py)."""
+    plain = type(like) in (Tensor, torch.nn.Parameter) and like.is_cpu and dtype in _NUMPY
+    if plain and torch._C._len_torch_dispatch_stack() == 0 and not torch.compiler.is_compiling():
+        return torch.from_numpy(np.zeros(shape, _NUMPY[dtype]))
+    return torch.zeros(shape, dtype=dtype, device=like.device)
+
+
+def zeros_like(tensor: Tensor) -> Tensor:
+    """Zeros in the shape of `tensor`; see `zeros`."""
+    return zeros(tensor.shape, tensor.dtype, tensor)
