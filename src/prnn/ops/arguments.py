@@ -178,9 +178,11 @@ def packing_of(
 
 def zeros(shape: Sequence[int], dtype: torch.dtype, like: Tensor) -> Tensor:
     """Zeros on the device of `like`; without torch's threads where torch would not mind (see cpu.py)."""
-    plain = type(like) in (Tensor, torch.nn.Parameter) and like.is_cpu and dtype in _NUMPY
-    if plain and torch._C._len_torch_dispatch_stack() == 0 and not torch.compiler.is_compiling():
-        return torch.from_numpy(np.zeros(shape, _NUMPY[dtype]))
+    # first: a compiler cannot look into what follows, and a tracer would take the sizes for constants
+    if not torch.compiler.is_compiling() and torch._C._get_tracing_state() is None:
+        plain = type(like) in (Tensor, torch.nn.Parameter) and like.is_cpu and dtype in _NUMPY
+        if plain and torch._C._len_torch_dispatch_stack() == 0:
+            return torch.from_numpy(np.zeros(shape, _NUMPY[dtype]))
     return torch.zeros(shape, dtype=dtype, device=like.device)
 
 
