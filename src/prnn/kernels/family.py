@@ -11,7 +11,7 @@ from typing import Protocol
 from prnn.cells import BUILTIN
 from prnn.cells.expr import EXPENSIVE, topological
 from prnn.facts import CpuFacts
-from prnn.problem import Problem
+from prnn.problem import DTYPES, Problem
 from prnn.specs import Available
 
 
@@ -89,6 +89,8 @@ def native_configs(facts: CpuFacts, available: Available) -> tuple[Config, ...]:
 
 def refuse_native(problem: Problem, config: Config, available: Available) -> str | None:
     """What stops the native engine, whatever the family: no library, no build for this CPU, or no compiler for a user's cell."""
+    if problem.dtype not in DTYPES:
+        return f"the CPU computes in {' or '.join(DTYPES)}, the problem is {problem.dtype}"
     if not available.library:
         return available.no_library
     if config.isa == "none":
