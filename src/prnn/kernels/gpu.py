@@ -157,8 +157,10 @@ def _gate_of_slot(name: str, gates: list[int]) -> str:
 
 def text(family: GpuFamily, problem: Problem, config: Any, features: Features) -> str:
     """The whole text of a family's kernel."""
-    kernel = f"prnn::{family.TEMPLATE}<prnn::Problem, prnn::Config, prnn::Cell>"
-    entry = f"PTX_KERNEL({kernel}::num_threads) {ENTRY}(PTX_PARAMETER prnn::Arguments args) {{ {kernel}::run(args); }}"
+    entry = (
+        f"using Kernel = prnn::{family.TEMPLATE}<prnn::Problem, prnn::Config, prnn::Cell>;\n"
+        f"PTX_KERNEL(Kernel::num_threads) {ENTRY}(PTX_PARAMETER prnn::Arguments args) {{ Kernel::run(args); }}"
+    )
     generated = f"namespace prnn {{\n{structs(problem, config, features)}}}  // namespace prnn"
     return "\n".join([include(f"{family.NAME}.cuh"), generated, entry, ""])
 
