@@ -170,9 +170,7 @@ def available() -> Available:
     )
 
 
-def prepare(
-    problem: Problem, batch: int = 1, steps: int = 1, backend: str = "auto", held: bool = False
-) -> Executable:
+def prepare(problem: Problem, batch: int = 1, steps: int = 1, backend: str = "auto", held: bool = False) -> Executable:
     """Choose how to run `problem`; `batch` and `steps` are the sizes to choose for, any others still run.
 
     Sizes are rounded up to powers of two, so that similar calls share an Executable. `held`: the weights will be bound with a
@@ -253,7 +251,13 @@ def plan_gpu(
 
 
 def prepare_gpu(
-    problem: Problem, device: int, features: Features, batch: int = 1, steps: int = 1, directions: int = 1, backend: str = "auto"
+    problem: Problem,
+    device: int,
+    features: Features,
+    batch: int = 1,
+    steps: int = 1,
+    directions: int = 1,
+    backend: str = "auto",
 ) -> GpuExecutable:
     """Choose and compile how `device`, whose context must be current, runs `problem`; as `prepare` does for the CPU.
 
@@ -288,14 +292,16 @@ def _kernel(problem: Problem, device: int, features: Features, name: str, config
     """One kernel serves all batches, steps and input sizes."""
     family = _gpu_family(name)
     code = compiler.cubin(
-        family.source(problem, config, features), driver.probe(device).arch, f"{name}-{problem.cell.name}-{problem.hidden_size}"
+        family.source(problem, config, features),
+        driver.probe(device).arch,
+        f"{name}-{problem.cell.name}-{problem.hidden_size}",
     )
     needs = family.resources(problem, config)
     return Kernel(code, device, needs.threads, needs.shared_bytes)
 
 
 def _gpu_family(name: str) -> GpuFamily:
-    return next(family for family in GPU_FAMILIES if family.NAME == name)
+    return next(family for family in GPU_FAMILIES if name == family.NAME)
 
 
 _num_threads: int | None = None

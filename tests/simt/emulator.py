@@ -40,13 +40,23 @@ class Kernel:
 
     def __init__(self, library, index):
         self._run = getattr(library, f"run_{index}")
-        self._run.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_int]
+        self._run.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_int,
+            ctypes.c_int,
+            ctypes.c_uint64,
+            ctypes.c_uint64,
+            ctypes.c_char_p,
+            ctypes.c_int,
+        ]
         self.threads, self.shared_bytes = getattr(library, f"threads_{index}")(), getattr(library, f"shared_{index}")()
 
     def __call__(self, launch, arguments, seed, lost_store=2**64 - 1):
         """None, or the emulator's report of what went wrong."""
         message = ctypes.create_string_buffer(4000)
-        failed = self._run(ctypes.addressof(arguments), launch.ctas, launch.cluster_size, seed, lost_store, message, len(message))
+        failed = self._run(
+            ctypes.addressof(arguments), launch.ctas, launch.cluster_size, seed, lost_store, message, len(message)
+        )
         return message.value.decode() if failed else None
 
 
@@ -62,7 +72,17 @@ def build(family, cases, folder, mutation=0):
         path = folder / f"cases_{start}.cpp"
         path.write_text("\n".join(lines))
         objects.append(path.with_suffix(".o"))
-        command = ["g++", *FLAGS, f"-DMUTATION={mutation}", f"-I{gpu.SOURCES}", f"-I{HERE}", "-c", str(path), "-o", str(objects[-1])]
+        command = [
+            "g++",
+            *FLAGS,
+            f"-DMUTATION={mutation}",
+            f"-I{gpu.SOURCES}",
+            f"-I{HERE}",
+            "-c",
+            str(path),
+            "-o",
+            str(objects[-1]),
+        ]
         jobs.append(command)
     with ThreadPoolExecutor(2) as pool:
         for done in pool.map(lambda job: subprocess.run(job, capture_output=True, text=True), jobs):

@@ -53,7 +53,14 @@ class LayerCase:
 
     def __str__(self):
         p = self.problem
-        parts = [p.cell.name, p.dtype, f"H{p.hidden_size}", f"T{self.steps}", f"B{self.batch}", *map(str, vars(self.config).values())]
+        parts = [
+            p.cell.name,
+            p.dtype,
+            f"H{p.hidden_size}",
+            f"T{self.steps}",
+            f"B{self.batch}",
+            *map(str, vars(self.config).values()),
+        ]
         names = ("with_restart", "to_initial", "reverse", "both", "packed", "gates_are_float")
         parts += [name for name in names if getattr(self, name)]
         parts += [f"chunk{self.chunk}"] * bool(self.chunk) + [f"lengths{len(self.lengths)}"] * bool(self.lengths)
@@ -122,7 +129,9 @@ class LayerCase:
             restarts.append(None if restart is None else self._address(restart[self.index]))
         chunk = self.chunk or max(steps, 1)
         starts = range(0, steps, chunk)
-        self.ends = [[np.full((batch, width), to_bits(np.nan, p.dtype)) for _ in p.cell.states] for _ in self.directions]
+        self.ends = [
+            [np.full((batch, width), to_bits(np.nan, p.dtype)) for _ in p.cell.states] for _ in self.directions
+        ]
         carried = [[np.full((batch, width), np.nan, np.float32) for _ in p.cell.states] for _ in self.directions]
         self.arrays += [each for states in carried for each in states]
         launches = []
@@ -179,6 +188,8 @@ class LayerCase:
         """
         for d, ((y, ends), (wanted, wanted_ends)) in enumerate(zip(self.results(), self.expected())):
             for name, got, want in [("y", y, wanted), *zip(self.problem.cell.states, ends, wanted_ends)]:
-                assert (np.isnan(got) == np.isnan(want)).all(), f"direction {d}: NaN in {name} not where the reference has it"
+                assert (np.isnan(got) == np.isnan(want)).all(), (
+                    f"direction {d}: NaN in {name} not where the reference has it"
+                )
                 error = np.nanmax(np.abs(got - want) / np.maximum(1, np.abs(want)), initial=0)
                 assert error <= TOLERANCE[self.problem.dtype], f"direction {d}: {name} is off by {error:.1e}"

@@ -22,7 +22,9 @@ def own(a, b, d, h, c, n, u):
 
 
 def case(each, dtype, hidden, config, steps, batch, **options):
-    return LayerCase(Problem(each, 5, hidden, 0, options.pop("bias", True), dtype), ClusterConfig(*config), steps, batch, **options)
+    return LayerCase(
+        Problem(each, 5, hidden, 0, options.pop("bias", True), dtype), ClusterConfig(*config), steps, batch, **options
+    )
 
 
 F16, BF16, B = "float16", "bfloat16", BUILTIN

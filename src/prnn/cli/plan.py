@@ -25,14 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--proj", type=int, default=0, metavar="P", help="width of the projected output (default: none)"
     )
     parser.add_argument("--batch", type=_positive, default=1, metavar="B", help="sequences at a time (default: 1)")
-    parser.add_argument(
-        "--steps", type=_positive, default=100, metavar="T", help="timesteps a call (default: 100)"
-    )
+    parser.add_argument("--steps", type=_positive, default=100, metavar="T", help="timesteps a call (default: 100)")
     parser.add_argument("--dtype", choices=DTYPES + HALF_DTYPES, default="float32")
     parser.add_argument("--device", choices=["cpu", *GPUS], default="cpu", help="a GPU need not be at hand")
     parser.add_argument("--bidirectional", action="store_true", help="both directions in one launch (GPU)")
     parser.add_argument("--training", action="store_true", help="keep what the backward pass needs")
-    parser.add_argument("--stream", action="store_true", help="plan a prnn.Stream: one step a call, weights packed once")
+    parser.add_argument(
+        "--stream", action="store_true", help="plan a prnn.Stream: one step a call, weights packed once"
+    )
     parser.add_argument("--backend", default="auto", metavar="FAMILY", help="insist on a kernel family (default: auto)")
     parser.add_argument("--explain", action="store_true", help="why, what a step takes, and every other candidate")
     parser.add_argument("--json", action="store_true", help="the same as data")

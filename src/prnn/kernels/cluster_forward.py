@@ -96,13 +96,15 @@ def resources(problem: Problem, config: ClusterConfig) -> Resources:
     kept = cells * (len(program.states) + program.num_input_slots)
     kept += config.groups_per_warp * (len(program.slots) + len(program.vectors))
     warps = config.unit_warps * config.k_slices
-    exchanged = 2 * config.batch_tiles * (2 * k_steps * config.k_slices) * 128 if tiles else 0
-    partial = config.batch_tiles * (config.k_slices - 1) * config.unit_warps * max(tiles * 4, 1) * 128
+    exchanged = 2 * config.batch_tiles * (2 * k_steps * config.k_slices) * 128 if tiles else 256 * config.batch_tiles
+    slices = config.k_slices - 1
+    partial = config.batch_tiles * (slices * config.unit_warps * max(tiles * 4, 1) if slices else 1) * 128
+    barriers = 16 * config.batch_tiles
     return Resources(
         registers=weights + 12 * tiles + kept + _OTHER_REGISTERS,
         weight_registers=weights,
         threads=32 * warps,
-        shared_bytes=-(-(max(exchanged, 256 * config.batch_tiles) + max(partial, 128 * config.batch_tiles) + 16 * config.batch_tiles) // 128) * 128,
+        shared_bytes=-(-(exchanged + partial + barriers) // 128) * 128,
         ctas=config.cluster_size,
         sequences=8 * config.batch_tiles,
     )
@@ -110,9 +112,7 @@ def resources(problem: Problem, config: ClusterConfig) -> Resources:
 
 def source(problem: Problem, config: ClusterConfig, features: Features) -> str:
     """See gpu.GpuFamily."""
-    from prnn.kernels import cluster_forward as family
-
-    return gpu.text(family, problem, config, features)
+    return gpu.text(NAME, TEMPLATE, problem, config, features)
 
 
 def launch(problem: Problem, config: ClusterConfig, batch: int, directions: int) -> Launch:

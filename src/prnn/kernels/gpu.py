@@ -1,6 +1,6 @@
 """What the GPU's families share: their protocol, the text of a kernel, and the arguments of a launch.
 
-A kernel's text is one file without includes: the headers of kernels/cuda, the generated structs Problem, Config and Cell, and a entry
+A kernel's text is one file without includes: the headers of kernels/cuda, the generated structs Problem, Config and Cell, and an entry
 point. Whatever changes the kernel changes the text, so the text names it in a cache.
 """
 
@@ -126,9 +126,7 @@ def structs(problem: Problem, config: Any, features: Features) -> str:
     """The generated types of a kernel, for namespace prnn."""
     cell = problem.cell
     program = cell.program
-    input_gates = [
-        cell.input_gates.index(each.gate) if each.kind in ("input", "sum") else -1 for each in program.slots
-    ]
+    input_gates = [cell.input_gates.index(each.gate) if each.kind in ("input", "sum") else -1 for each in program.slots]
     recurrent_gates = [cell.recurrent_gates.index(each.gate) if each.kind != "input" else -1 for each in program.slots]
     lines = [
         f"// {problem}",
@@ -155,14 +153,14 @@ def _gate_of_slot(name: str, gates: list[int]) -> str:
     return f"  static constexpr PTX_FN int {name}(int slot) {{ return {cases} : -1; }}"
 
 
-def text(family: GpuFamily, problem: Problem, config: Any, features: Features) -> str:
-    """The whole text of a family's kernel."""
+def text(name: str, template: str, problem: Problem, config: Any, features: Features) -> str:
+    """The whole text of a kernel: the struct `template` of cuda/`name`.cuh."""
     entry = (
-        f"using Kernel = prnn::{family.TEMPLATE}<prnn::Problem, prnn::Config, prnn::Cell>;\n"
+        f"using Kernel = prnn::{template}<prnn::Problem, prnn::Config, prnn::Cell>;\n"
         f"PTX_KERNEL(Kernel::num_threads) {ENTRY}(PTX_PARAMETER prnn::Arguments args) {{ Kernel::run(args); }}"
     )
     generated = f"namespace prnn {{\n{structs(problem, config, features)}}}  // namespace prnn"
-    return "\n".join([include(f"{family.NAME}.cuh"), generated, entry, ""])
+    return "\n".join([include(f"{name}.cuh"), generated, entry, ""])
 
 
 # ---- arguments

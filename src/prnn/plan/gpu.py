@@ -118,9 +118,20 @@ def choose_gpu(
             candidates.append(GpuCandidate(family.NAME, config, needs, cost, reason or ""))
     allowed = [each for each in candidates if each.cost is not None and backend in ("auto", each.family)]
     if not allowed:
-        reasons = list(dict.fromkeys(f"  {each.family}: {each.refused}" for each in candidates))
         raise UnsupportedProblem(
-            "\n".join([f"no family of the GPU can run {problem} with batch {batch} and steps {steps}. Tried:", *reasons])
+            "\n".join(
+                [
+                    f"no family of the GPU can run {problem} with batch {batch} and steps {steps}. Tried:",
+                    *(f"  {name}: {_nearest(candidates, name)}" for name in names if backend in ("auto", name)),
+                ]
+            )
         )
     chosen = min(allowed, key=lambda each: each.cost.step_us if each.cost else 0.0)
     return GpuPlan(problem, facts, batch, steps, directions, chosen, tuple(candidates))
+
+
+def _nearest(candidates: list[GpuCandidate], family: str) -> str:
+    """How many configurations were refused, and why the one was that needs the fewest registers a thread."""
+    refused = [each for each in candidates if each.family == family]
+    nearest = min(refused, key=lambda each: (each.resources.registers, each.resources.threads))
+    return f"{len(refused)} configurations; the nearest, {nearest.config}: {nearest.refused}"

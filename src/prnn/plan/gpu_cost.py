@@ -59,12 +59,16 @@ def estimate(
     exchange_us = gather_us(ctas, num_bytes // tiles) if problem.cell.recurrent_gates else 0.0
     # The exchange of one tile hides behind the work on the others.
     copy_us = max(exchange_us + tile_us, tiles * tile_us)
-    together = min(2, facts.registers // (needs.threads * min(needs.registers, budget.thread_registers(needs.threads, facts))))
+    together = min(
+        2, facts.registers // (needs.threads * min(needs.registers, budget.thread_registers(needs.threads, facts)))
+    )
     active = dict(facts.active_clusters)[launch.cluster_size] * max(together, 1)
     waves = -(-launch.copies // active)
     gates = len(problem.cell.input_gates) * problem.hidden_size * directions
     flops = 2 * batch * gates * problem.input_size
-    input_us = max(flops / (facts.half_tflops * _PRODUCT_SHARE * 1e6), 4 * batch * gates / (facts.memory_gbytes_per_s * 1e3))
+    input_us = max(
+        flops / (facts.half_tflops * _PRODUCT_SHARE * 1e6), 4 * batch * gates / (facts.memory_gbytes_per_s * 1e3)
+    )
     return GpuCost(exchange_us, waves * copy_us, input_us, (2 * _LAUNCH_US) / steps, launch.copies, active)
 
 

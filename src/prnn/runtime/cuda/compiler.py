@@ -23,7 +23,9 @@ from prnn.errors import BuildError, MissingDependency
 SCHEMA = 1
 STANDARD = "c++17"
 _DISTRIBUTIONS = ("cuda-core", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc-cu13")
-MISSING = 'kernels are compiled with NVRTC through cuda-core, which is not installed; pip install "persistent-rnn[cuda]"'
+MISSING = (
+    'kernels are compiled with NVRTC through cuda-core, which is not installed; pip install "persistent-rnn[cuda]"'
+)
 
 
 @lru_cache(maxsize=1)
@@ -43,7 +45,9 @@ def compiler_version() -> str:
 def entry_of(text: str, arch: str, label: str) -> Path:
     """The folder of a kernel in the cache, whether it exists or not."""
     parts = (str(SCHEMA), STANDARD, compiler_version(), arch, text)
-    return env.cache_dir() / "kernels" / f"{label}-{arch}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:32]}"
+    return (
+        env.cache_dir() / "kernels" / f"{label}-{arch}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:32]}"
+    )
 
 
 def cubin(text: str, arch: str, label: str) -> bytes:
@@ -61,7 +65,9 @@ def cubin(text: str, arch: str, label: str) -> bytes:
     if cached is not None:
         return cached
     if env.compile_forbidden():
-        raise BuildError(f"kernel {entry.name} is not in the cache {entry.parent} and PRNN_NO_COMPILE forbids compiling it")
+        raise BuildError(
+            f"kernel {entry.name} is not in the cache {entry.parent} and PRNN_NO_COMPILE forbids compiling it"
+        )
     start = time.perf_counter()
     code, log = compile_text(text, arch)
     meta = {

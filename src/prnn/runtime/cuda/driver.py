@@ -101,7 +101,9 @@ def probe(device: int) -> GpuFacts:
     check(library, library.cuDeviceGetName(name, len(name), device), f"asking for the name of device {device}")
     major, minor, sms = attribute(_MAJOR), attribute(_MINOR), attribute(_SMS)
     # What runs at once is a first guess by the number of SMs; a compiled kernel's occupancy is asked before it is chosen.
-    known = next((facts for key, facts in GPUS.items() if re.search(key, name.value.decode(), re.IGNORECASE)), GPUS["h200"])
+    known = next(
+        (facts for key, facts in GPUS.items() if re.search(key, name.value.decode(), re.IGNORECASE)), GPUS["h200"]
+    )
     clusters = tuple((size, max(1, count * sms // known.sms)) for size, count in known.active_clusters)
     return GpuFacts(
         name=name.value.decode(),

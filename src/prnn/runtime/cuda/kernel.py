@@ -27,7 +27,8 @@ class Kernel:
         self._code = cubin  # the driver may read it later
         handle, kernel = c_void_p(), c_void_p()
         self._check(
-            self._driver.cuLibraryLoadData(ctypes.byref(handle), cubin, None, None, 0, None, None, 0), "loading a kernel"
+            self._driver.cuLibraryLoadData(ctypes.byref(handle), cubin, None, None, 0, None, None, 0),
+            "loading a kernel",
         )
         self._check(self._driver.cuLibraryGetKernel(ctypes.byref(kernel), handle, ENTRY.encode()), "finding a kernel")
         self._kernel, self._device = kernel, device
