@@ -197,7 +197,7 @@ class _Call:
                     alive.append(gates)
                     to.gates = gates.data_ptr()
                 to.weight_hh, to.bias_ih, to.bias_hh = map(_address, (here.w_hh, here.b_ih, here.b_hh))
-                gpu.fill(to.vectors, [each.data_ptr() for each in here.vectors])
+                gpu.fill(to.vectors, [each.data_ptr() for each in here.vectors if each is not None])
                 is_first, is_last = number == 0, number == len(starts) - 1
                 gpu.fill(to.begin, _states(self.begin if is_first else carried[(number - 1) % 2], d))
                 gpu.fill(to.end, _states(self.end if is_last else carried[number % 2], d))
