@@ -29,6 +29,8 @@ class Executable:
 
     Arrays are numpy arrays or CPU torch tensors of the problem's dtype; autograd does not see the call. x, states, weights, saved and all
     gradients are contiguous; y and d_y may have a larger row stride (they may be one direction's columns of a wider array).
+    Where rows or sequences are the first of two dimensions, a contiguous array may have more: [T, B, I] for [num_rows, I],
+    [1, B, H] for [B, H].
     """
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
@@ -118,26 +120,26 @@ class _Interpreted(Executable):
     def forward(self, x, states, weights, rows, y, final_states, saved=None):  # type: ignore[no-untyped-def]
         interpreted.forward(
             self.problem,
-            _view(x),
-            _views(states),
+            _matrix(x),
+            _matrices(states),
             _weights(weights),
             rows,
-            _view(y),
-            _views(final_states),
+            _matrix(y),
+            _matrices(final_states),
             _view(saved),
         )
 
     def backward(self, x, weights, rows, saved, d_y, d_final_states, d_x, d_states, d_weights):  # type: ignore[no-untyped-def]
         interpreted.backward(
             self.problem,
-            _view(x),
+            _matrix(x),
             _weights(weights),
             rows,
             _view(saved),
-            _view(d_y),
-            _views(d_final_states),
-            _view(d_x),
-            _views(d_states),
+            _matrix(d_y),
+            _matrices(d_final_states),
+            _matrix(d_x),
+            _matrices(d_states),
             _weights(d_weights),
         )
 
@@ -147,13 +149,18 @@ def _view(array: Array) -> Array:
     return array.detach().numpy() if hasattr(array, "data_ptr") else array
 
 
-def _views(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-    return tuple(map(_view, arrays))
+def _matrix(array: Array) -> Array:
+    """The same memory as a numpy matrix: all dimensions but the last are one."""
+    return None if array is None else _view(array).reshape(-1, array.shape[-1])
+
+
+def _matrices(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(map(_matrix, arrays))
 
 
 def _weights(weights: LayerWeights) -> LayerWeights:
     w_ih, w_hh, b_ih, b_hh, w_hr = map(_view, weights[:5])
-    return LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, _views(weights.vectors))
+    return LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, tuple(map(_view, weights.vectors)))
 
 
 def available() -> Available:

@@ -9,6 +9,7 @@ import numpy as np
 
 from prnn import engine
 from prnn.cells import Cell
+from prnn.problem import Problem
 from prnn.sequence import problem_of
 from prnn.specs import LayerWeights, Rows
 
@@ -56,9 +57,7 @@ class Stream:
             raise ValueError(f"slots must be at least 1, got {slots}")
         self.slots = slots
         self._weights = tuple(_copy(each) for each in self._read())
-        self._problems = tuple(
-            problem_of(self._cell, each.w_ih.shape[1], each, each.w_ih.dtype.name) for each in self._weights
-        )
+        self._problems = tuple(_problem(self._cell, each) for each in self._weights)
         for below, above in zip(self._problems, self._problems[1:]):
             if above.input_size != below.output_size:
                 raise ValueError(
@@ -177,6 +176,12 @@ class Stream:
         for s, name in enumerate(self._cell.states):
             for k, layer in enumerate(self._states[self._current]):
                 layer[s][...] = arrays[name][k]
+
+
+def _problem(cell: Cell, weights: LayerWeights) -> Problem:
+    if weights.w_ih is None:
+        raise ValueError(f"cell {cell.name!r} takes no input product; there is nothing to stream into it")
+    return problem_of(cell, weights.w_ih.shape[1], weights, weights.w_ih.dtype.name)
 
 
 def _numpy(array: Array) -> np.ndarray[Any, Any]:

@@ -52,10 +52,8 @@ class LayerCase:
         self.states = [draw(batch, width) for width in problem.state_sizes]
         scale = problem.hidden_size**-0.5
         named = {name: draw(*shape, scale=scale) for name, shape in problem.weight_shapes.items()}
-        self.weights = LayerWeights(
-            *(named.get(name) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")),
-            tuple(named[name] for name in problem.cell.vectors),
-        )
+        matrices = (named.get(name) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr"))
+        self.weights = _weights((*matrices, *(named[name] for name in problem.cell.vectors)))
         self.reset = rng.random((steps, batch)) < 0.3 if self.with_reset else None
         self.d_y = draw(steps, batch, problem.output_size)
         self.d_finals = [draw(batch, width) for width in problem.state_sizes]
@@ -106,7 +104,7 @@ def run_engine(case: LayerCase, backend: str = "auto") -> Results:
     saved = np.full(executable.saved_size(rows.num_rows), np.nan, problem.dtype)
     executable.forward(x, states, case.weights, rows, y, finals, saved)
     (d_x,), d_states = unwritten([x]), tuple(unwritten(states))
-    d_weights = LayerWeights(*unwritten(case.weights[:5]), tuple(unwritten(case.weights.vectors)))
+    d_weights = _weights(unwritten((*case.weights[:5], *case.weights.vectors)))
     executable.backward(
         x, case.weights, rows, saved, packed(case.d_y), ordered(case.d_finals), d_x, d_states, d_weights
     )
@@ -126,7 +124,7 @@ def run_reference(case: LayerCase) -> Results:
         return None if array is None else torch.tensor(array, dtype=torch.float64, requires_grad=True)
 
     x, states = leaf(case.x), [leaf(state) for state in case.states]
-    weights = LayerWeights(*map(leaf, case.weights[:5]), tuple(map(leaf, case.weights.vectors)))
+    weights = _weights([leaf(array) for array in (*case.weights[:5], *case.weights.vectors)])
     y, finals = reference.layer(
         case.problem.cell,
         x,
@@ -158,8 +156,14 @@ def check_cell(cell: Cell, backend: str = "auto", hidden_size: int = 11) -> None
     Raises:
         AssertionError: an output or a gradient is off by more than 1e-9 of its largest value.
     """
-    for options in ({}, {"lengths": [5, 2, 0]}, {"with_reset": True}, {"reverse": True, "lengths": [1, 5, 3]}):
-        case = LayerCase(Problem(cell, 4, hidden_size, dtype="float64", training=True), **options)  # type: ignore[arg-type]
+    variants: tuple[dict[str, Any], ...] = (
+        {},
+        {"lengths": [5, 2, 0]},
+        {"with_reset": True},
+        {"reverse": True, "lengths": [1, 5, 3]},
+    )
+    for options in variants:
+        case = LayerCase(Problem(cell, 4, hidden_size, dtype="float64", training=True), **options)
         assert_same(run_engine(case, backend), run_reference(case), 1e-9)
 
 
@@ -179,6 +183,11 @@ def assert_same(results: Results, expected: Results, tolerance: float) -> None:
             raise AssertionError(
                 f"{name} is off by {difference:.2e} of its largest value {scale:.2e}; allowed {tolerance:.0e}"
             )
+
+
+def _weights(arrays: Sequence[Array | None]) -> LayerWeights:
+    w_ih, w_hh, b_ih, b_hh, w_hr, *vectors = arrays
+    return LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, tuple(vectors))
 
 
 def _named(names: Sequence[str], arrays: Sequence[Array]) -> dict[str, Array]:

@@ -173,6 +173,8 @@ def test_operator_refuses_what_would_be_read_out_of_bounds():
         {"weights": [weights[1], *weights[1:]]},
         {"scalars": ("lstm", 3, 400, 0, True, "forward", False)},
         {"lengths": torch.tensor([6, 1])},
+        {"x": torch.randn(5, 3)},
+        {"x": torch.randn(3, 3), "states": (torch.zeros(1, 3, 4),) * 2},
         {"x": torch.randn(5, 3), "sizes": torch.tensor([2, 2, 2])},
     ):
         with pytest.raises((RuntimeError, ValueError)):

@@ -1,10 +1,11 @@
 """Every pair of arguments of the three layers against torch.nn in float64: outputs, final states, all gradients."""
 
 import itertools
+import random
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 from twins import assert_same, states_for, twins
@@ -68,22 +69,23 @@ def compare(choice, size):
     assert_same(ours, theirs, (x, hx), tolerance=1e-10)
 
 
+def covering():
+    """Choices that hold every pair of argument values between them."""
+    choices = [dict(zip(CHOICES, values)) for values in itertools.product(*CHOICES.values())]
+    random.Random(0).shuffle(choices)
+    missing = {pair for choice in choices for pair in itertools.combinations(choice.items(), 2)}
+    while missing:
+        best = max(choices, key=lambda choice: len(missing & set(itertools.combinations(choice.items(), 2))))
+        missing -= set(itertools.combinations(best.items(), 2))
+        yield best
+
+
 def test_every_pair():
-    seen = set()
-
-    @SETTINGS
-    @given(ARGUMENTS, SIZES)
-    def examples(choice, size):
-        seen.update(itertools.combinations(choice.items(), 2))
-        compare(choice, size)
-
+    examples = SETTINGS(given(ARGUMENTS, SIZES)(compare))
+    for seed, choice in enumerate(covering()):
+        size = {"hidden_size": 5 + seed, "input_size": 3, "batch": 4, "steps": 7, "seed": seed}
+        examples = example(choice, size)(examples)
     examples()
-    pairs = {
-        ((a, x), (b, y))
-        for (a, xs), (b, ys) in itertools.combinations(CHOICES.items(), 2)
-        for x, y in itertools.product(xs, ys)
-    }
-    assert pairs <= seen
 
 
 def test_swapped_gates_are_noticed(monkeypatch):
@@ -101,5 +103,5 @@ def test_swapped_gates_are_noticed(monkeypatch):
     def examples(choice, size):
         compare(choice | {"kind": "LSTM"}, size)
 
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="not close"):
         examples()

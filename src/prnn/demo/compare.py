@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+import prnn.nn
 from prnn.demo import recurrent
 from prnn.demo.onnx_lstm import OnnxLSTM
 from prnn.demo.result import Floats, Measurement, Row
@@ -68,7 +69,7 @@ def _whole(layer: torch.nn.Module, x: Floats, batch_axis: int) -> Runner:
     return run
 
 
-def _prnn_steps(layer: torch.nn.Module, x: Floats) -> Runner:
+def _prnn_steps(layer: prnn.nn.LSTM, x: Floats) -> Runner:
     stream, steps = recurrent.stream(layer), np.split(x, len(x))
 
     def run() -> Floats:

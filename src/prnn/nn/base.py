@@ -150,12 +150,14 @@ class RecurrentBase(torch.nn.RNNBase):
         x, batch_sizes, sorted_indices, unsorted_indices = input
         if x.dim() != 2:
             raise RuntimeError(f"input must have 2 dimensions, got {x.dim()}")
-        states = None
-        if hx is not None:
-            states = split_states(hx, self.cell.states, self._label)
-            if sorted_indices is not None:
-                states = [state.index_select(1, sorted_indices) for state in states]
-        batch = int(batch_sizes[0]) if states is None else states[0].shape[1]
+        states = None if hx is None else split_states(hx, self.cell.states, self._label)
+        if states is None or not torch.compiler.is_compiling():
+            batch = int(batch_sizes[0])
+        else:  # a compiled graph does not know the value
+            batch = states[0].shape[1]
+        if states is not None and sorted_indices is not None:  # one of another shape is refused below as it came
+            fits = all(state.dim() == 3 and state.shape[1] == batch for state in states)
+            states = [state.index_select(1, sorted_indices) for state in states] if fits else states
         y, finals = self._run(x, states, batch, batch_sizes, None, None, False)
         if unsorted_indices is not None:
             finals = [state.index_select(1, unsorted_indices) for state in finals]

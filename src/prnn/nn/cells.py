@@ -11,8 +11,10 @@ from torch.nn.modules.rnn import RNNCellBase
 from prnn import cells
 from prnn.cells import Cell
 from prnn.nn.arguments import check_input, check_states, split_states, under_autocast
-from prnn.ops import key_of, layer
+from prnn.ops import key_of, step
 from prnn.ops.arguments import Layer
+
+_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class CellBase(RNNCellBase):
@@ -38,9 +40,9 @@ class CellBase(RNNCellBase):
         is_batched = input.dim() == 2
         x = input if is_batched else input.unsqueeze(0)
         cell = self.cell
-        weights = [getattr(self, name) for name in ("weight_ih", "weight_hh")]
-        if self.bias:
-            weights += [self.bias_ih, self.bias_hh]
+        names = _WEIGHTS if self.bias else _WEIGHTS[:2]
+        # the dictionary where it can be: a module's __getattr__ takes a microsecond; not so a parametrized or pruned weight
+        weights: list[Any] = [self._parameters[n] if n in self._parameters else getattr(self, n) for n in names]
         states = None
         if hx is not None:
             states = split_states(hx, cell.states, label)
@@ -60,8 +62,9 @@ class CellBase(RNNCellBase):
             states = [torch.zeros(shape, dtype=x.dtype, device=x.device)] * len(cell.states)
         check_states(states, [shape] * len(states), x, [f"hidden[{i}]" for i in range(len(states))])
         config = Layer(key_of(cell), self.input_size, self.hidden_size, 0, self.bias, "forward", False)
-        _, finals = layer(x.unsqueeze(0), [state.unsqueeze(0) for state in states], weights, config)
-        finals = [state.squeeze(0) if is_batched else state.squeeze(0).squeeze(0) for state in finals]
+        finals = step(x, states, weights, config)
+        if not is_batched:
+            finals = [state.squeeze(0) for state in finals]
         return finals[0] if len(finals) == 1 else tuple(finals)
 
 

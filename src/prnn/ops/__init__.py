@@ -7,7 +7,7 @@ try:
 except ImportError as error:
     raise MissingDependency('prnn.nn and prnn.accelerate need PyTorch; pip install "persistent-rnn[torch]"') from error
 
-from prnn.ops.library import layer
+from prnn.ops.library import layer, step
 from prnn.ops.registry import key_of
 
-__all__ = ["key_of", "layer"]
+__all__ = ["key_of", "layer", "step"]

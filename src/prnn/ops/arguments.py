@@ -90,27 +90,49 @@ def plan_of(layer: Layer, dtype: torch.dtype, training: bool) -> Plan:
     )
 
 
-def check(layer: Layer, plan: Plan, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
-    """Refuse tensors that the engine would read out of bounds.
+def check(
+    layer: Layer,
+    plan: Plan,
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    batch_sizes: Tensor | None,
+) -> int:
+    """Refuse tensors that the engine would read out of bounds; the number of sequences.
 
     Raises:
         RuntimeError: a shape or dtype does not fit.
     """
     dtype = x.dtype
-    if x.shape[-1] != layer.input_size:
-        raise RuntimeError(
-            f"input.size(-1) must be equal to input_size. Expected {layer.input_size}, got {x.shape[-1]}"
-        )
+    if len(x.shape) != (3 if batch_sizes is None else 2) or x.shape[-1] != layer.input_size:
+        expected = f"(steps, batch, {layer.input_size})" if batch_sizes is None else f"(rows, {layer.input_size})"
+        raise RuntimeError(f"Expected input size {expected}, got {list(x.shape)}")
+    check_weights(plan, weights, dtype)
+    if len(states) != len(plan.state_sizes):
+        raise RuntimeError(f"cell {plan.cell.name!r} has {len(plan.state_sizes)} states, got {len(states)}")
+    batch = x.shape[1] if batch_sizes is None else states[0].shape[1]
+    directions = len(plan.reverse)
+    for place, (state, width) in enumerate(zip(states, plan.state_sizes)):
+        if state.shape != (directions, batch, width):
+            name = "hidden" if len(states) == 1 else f"hidden[{place}]"
+            raise RuntimeError(f"Expected {name} size {(directions, batch, width)}, got {list(state.shape)}")
+        if state.dtype is not dtype:
+            raise RuntimeError(f"states must be {dtype} like the input, got {state.dtype}")
+    return batch
+
+
+def check_weights(plan: Plan, weights: Sequence[Tensor], dtype: torch.dtype) -> None:
+    """Refuse weights that the engine would read out of bounds.
+
+    Raises:
+        RuntimeError: a shape or dtype does not fit.
+    """
     if [weight.shape for weight in weights] != plan.shapes:
         got = [tuple(weight.shape) for weight in weights]
         raise RuntimeError(f"the weights {plan.names} must have shapes {plan.shapes}, got {got}")
-    leading = (len(plan.reverse), states[0].shape[1])
-    if [state.shape for state in states] != [(*leading, width) for width in plan.state_sizes]:
-        expected, got = [(*leading, width) for width in plan.state_sizes], [tuple(state.shape) for state in states]
-        raise RuntimeError(f"the states {plan.cell.states} must have shapes {expected}, got {got}")
-    for each in (*weights, *states):
-        if each.dtype is not dtype:
-            raise RuntimeError(f"weights and states must be {dtype} like the input, got {each.dtype}")
+    for weight in weights:
+        if weight.dtype is not dtype:
+            raise RuntimeError(f"weights must be {dtype} like the input, got {weight.dtype}")
 
 
 @lru_cache(maxsize=256)
@@ -136,8 +158,6 @@ def packing_of(
         sizes = np.ascontiguousarray(batch_sizes.numpy())
         check_batch_sizes(sizes, x.shape[0], batch)
         return Packing(tuple(Rows(len(sizes), batch, sizes, reverse=each) for each in reverse))
-    if x.shape[1] != batch:
-        raise RuntimeError(f"input holds {x.shape[1]} sequences but the states hold {batch}")
     if lengths is None and reset is None:
         return _padded(int(x.shape[0]), int(batch), reverse)  # int: the slow path may be traced with symbolic sizes
     return pack(

@@ -23,6 +23,15 @@ def transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def unobserved(*tensors: Tensor) -> bool:
+    """True if neither a mode, a transform, a subclass of Tensor nor another device could want to see an operator's call."""
+    return (
+        torch._C._len_torch_dispatch_stack() == 0
+        and not transformed()
+        and all(type(each) in _ORDINARY and each.is_cpu for each in tensors)
+    )
+
+
 def run(
     x: Tensor,
     states: Sequence[Tensor],
@@ -34,11 +43,7 @@ def run(
     save: bool,
 ) -> tuple[Tensor, Sequence[Tensor], Tensor | None]:
     """The forward operator, without derivative: past the dispatcher (10 us) where nothing could want to see the call."""
-    if (
-        torch._C._len_torch_dispatch_stack() == 0
-        and not transformed()
-        and all(type(each) in _ORDINARY and each.is_cpu for each in (x, *states, *weights))
-    ):
+    if unobserved(x, *states, *weights):
         return cpu.run(x, states, weights, batch_sizes, lengths, reset, config, save)
     result: tuple[Tensor, list[Tensor], Tensor] = torch.ops.prnn.layer.default(
         x, states, weights, batch_sizes, lengths, reset, *config, save

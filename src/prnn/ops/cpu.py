@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from prnn import engine
-from prnn.ops.arguments import ARITHMETIC, Layer, check, packing_of, plan_of
+from prnn.ops.arguments import ARITHMETIC, Layer, check, check_weights, packing_of, plan_of
+from prnn.specs import Rows
 
 
 def _plain(tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -21,8 +23,8 @@ def _plain(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _rows(tensor: Tensor, index: Tensor | None, dtype: torch.dtype) -> Tensor:
     """The valid rows of a padded [T, B, width] (or already packed) tensor."""
-    flat = _plain(tensor, dtype).view(-1, tensor.shape[-1])
-    return flat if index is None else flat.index_select(0, index)
+    plain = _plain(tensor, dtype)
+    return plain if index is None else plain.view(-1, tensor.shape[-1]).index_select(0, index)
 
 
 def _padded(rows: Tensor, index: Tensor | None, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -57,17 +59,17 @@ def run(
 ) -> tuple[Tensor, Sequence[Tensor], Tensor | None]:
     """Forward, as in the schema in library.py; the last value is None unless save."""
     plan = plan_of(layer, x.dtype, save)
-    check(layer, plan, x, states, weights)
-    batch, dtype = states[0].shape[1], ARITHMETIC[x.dtype]
+    batch, dtype = check(layer, plan, x, states, weights, batch_sizes), ARITHMETIC[x.dtype]
     packing = packing_of(layer, plan.reverse, x, batch, batch_sizes, lengths, reset)
     index = None if packing.index is None else torch.from_numpy(packing.index)
     order = None if packing.order is None else torch.from_numpy(packing.order)
     rows, initial = _rows(x, index, dtype), _ordered(states, order, dtype)
-    num_rows, width, directions = rows.shape[0], plan.state_sizes[0], len(plan.reverse)
+    num_rows, width, directions = packing.rows[0].num_rows, plan.state_sizes[0], len(plan.reverse)
     saved = None
     if save:  # for every row of the input, since the fake kernel cannot know how many of them are valid
         saved = x.new_empty(x.shape[:-1].numel() * plan.saved_per_row * directions, dtype=dtype)
-    y = rows.new_empty((num_rows, width * directions))
+    whole = index is None and directions == 1  # then the engine takes the tensors as they are
+    y = rows.new_empty((*x.shape[:-1], width) if whole else (num_rows, width * directions))
     if num_rows:
         finals = [torch.empty_like(state) for state in initial]
         executable = engine.prepare(plan.problem, batch, packing.rows[0].steps)
@@ -75,17 +77,40 @@ def run(
         for d, direction_rows in enumerate(packing.rows):
             executable.forward(
                 rows,
-                tuple([state[d] for state in initial]),
+                tuple(initial) if whole else tuple([state[d] for state in initial]),
                 per_direction[d],
                 direction_rows,
                 y if directions == 1 else y[:, d * width : (d + 1) * width],
-                tuple([state[d] for state in finals]),
+                tuple(finals) if whole else tuple([state[d] for state in finals]),
                 None if saved is None else _part(saved, d, directions, num_rows * plan.saved_per_row),
             )
     else:
         finals = [state.clone() for state in initial]
-    y = _padded(y, index, (*x.shape[:-1], width * directions), x.dtype)
+    if not whole or dtype is not x.dtype:
+        y = _padded(y, index, (*x.shape[:-1], width * directions), x.dtype)
     return y, _unordered(finals, order, x.dtype), saved
+
+
+def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], layer: Layer) -> list[Tensor]:
+    """One timestep without derivative: x [B, input_size], states [B, width], checked by the caller -> the next states."""
+    plan = plan_of(layer, x.dtype, False)
+    check_weights(plan, weights, x.dtype)
+    dtype = ARITHMETIC[x.dtype]
+    initial = tuple([_plain(state, dtype) for state in states])
+    finals = tuple([torch.empty_like(state) for state in initial])
+    batch = x.shape[0]
+    if batch:
+        (per_direction,) = plan.split([_plain(weight, dtype) for weight in weights])
+        # The output is the first state: one array serves both.
+        engine.prepare(plan.problem, batch).forward(
+            _plain(x, dtype), initial, per_direction, _one_step(batch), finals[0], finals
+        )
+    return list(finals) if dtype is x.dtype else [state.to(x.dtype) for state in finals]
+
+
+@lru_cache(maxsize=256)
+def _one_step(batch: int) -> Rows:
+    return Rows(1, batch)
 
 
 def _part(saved: Tensor, d: int, directions: int, size: int) -> Tensor:
@@ -124,8 +149,7 @@ def backward(
     *config, needs_x, needs_weights = scalars
     layer = Layer(*config)
     plan = plan_of(layer, x.dtype, True)
-    check(layer, plan, x, states, weights)
-    batch, dtype = states[0].shape[1], ARITHMETIC[x.dtype]
+    batch, dtype = check(layer, plan, x, states, weights, batch_sizes), ARITHMETIC[x.dtype]
     capacity, width, directions = x.shape[:-1].numel(), layer.output_size, len(plan.reverse)
     expected = (
         capacity * plan.saved_per_row * directions,
@@ -139,12 +163,15 @@ def backward(
     packing = packing_of(layer, plan.reverse, x, batch, batch_sizes, lengths, reset)
     index = None if packing.index is None else torch.from_numpy(packing.index)
     order = None if packing.order is None else torch.from_numpy(packing.order)
-    rows, d_rows = _rows(x, index, dtype), _rows(d_y, index, dtype)
+    # a matrix, since the stride of a dimension of size 1 may be anything
+    rows, d_rows = _rows(x, index, dtype), _rows(d_y, index, dtype).view(packing.rows[0].num_rows, d_y.shape[-1])
     d_last = _ordered(d_finals, order, dtype)
-    num_rows = rows.shape[0]
+    num_rows = packing.rows[0].num_rows
     plain = [_plain(weight, dtype) for weight in weights]
-    d_x = torch.zeros_like(rows) if needs_x else None
-    d_flat = [torch.zeros_like(weight) if needs_weights else None for weight in plain]
+    # The engine overwrites them; torch would fill them on threads of its own, and a child forked later could not.
+    blank = torch.empty_like if num_rows else torch.zeros_like
+    d_x = blank(rows) if needs_x else None
+    d_flat = [blank(weight) if needs_weights else None for weight in plain]
     if num_rows:
         d_first = [torch.empty_like(each) for each in d_last]
         executable = engine.prepare(plan.problem, batch, packing.rows[0].steps)

@@ -129,3 +129,24 @@ def layer(
         return y, finals
     y, finals, _ = autograd.run(x, states, weights, batch_sizes, lengths, reset, config, False)
     return y, finals
+
+
+def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], config: Layer) -> Sequence[Tensor]:
+    """Run one timestep forward; differentiable.
+
+    Args:
+        x: [B, input_size].
+        states: [B, width], one for each state of the cell.
+
+    Returns:
+        The next states, shaped like `states`.
+
+    Raises:
+        RuntimeError: an argument does not fit the others.
+    """
+    differentiated = torch.is_grad_enabled() and any(each.requires_grad for each in (x, *states, *weights))
+    observed = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    if not differentiated and not observed and autograd.unobserved(x, *states, *weights):
+        return cpu.step(x, states, weights, config)
+    _, finals = layer(x.unsqueeze(0), [state.unsqueeze(0) for state in states], weights, config)
+    return [state.squeeze(0) for state in finals]

@@ -12,7 +12,8 @@ template <class E> struct Backward : Sizes<E> {
   using Sizes<E>::layer, Sizes<E>::cell, Sizes<E>::I, Sizes<E>::H, Sizes<E>::P, Sizes<E>::Hp, Sizes<E>::Pp, Sizes<E>::Ip;
   using Sizes<E>::num_slots, Sizes<E>::first_recurrent, Sizes<E>::projected, Sizes<E>::width;
 
-  static constexpr int64_t d_x_rows = 48;  // rows of d_x formed at once
+  static constexpr int64_t d_x_rows = 48;         // rows of d_x formed at once
+  static constexpr int64_t gradient_depth = 256;  // rows summed into a weight gradient at once
 
   int64_t* first_row;               // [T]
   E *vector[prnn_max_vectors], *d_vector[prnn_max_vectors];  // [Hp]
@@ -23,7 +24,7 @@ template <class E> struct Backward : Sizes<E> {
   E* d_output;                      // [N, Pp]: gradient of each step's output; kept for the gradient of the projection
   E *packed_recurrent, *packed_product[prnn_max_products], *packed_projection, *packed_input;
   E *d_w_ih, *d_w_hh, *d_w_hr;      // sums with padded columns: [num_slots, Hp, Ip], [num_slots, Hp, Pp], [Pp, Hp]
-  E *panel, *d_x;                   // of each thread: [panel_depth, 4 vectors], [d_x_rows, Ip]
+  E *panel, *left_tiles, *d_x;      // of each thread: [gradient_depth, 4 vectors], [gradient_depth, most units], [d_x_rows, Ip]
   Barrier barrier;
 
   explicit Backward(const PrnnLayer& l) : Sizes<E>(l) {}
@@ -44,9 +45,13 @@ template <class E> struct Backward : Sizes<E> {
     d_w_ih = arena.take<E>(layer.d_w_ih ? num_slots * Hp * Ip : 0);
     d_w_hh = arena.take<E>(layer.d_w_hh ? num_slots * Hp * Pp : 0);
     d_w_hr = arena.take<E>(layer.d_w_hr ? Pp * Hp : 0);
-    panel = arena.take<E>(num_threads * panel_depth * panel_columns(width));
+    panel = arena.take<E>(num_threads * gradient_depth * panel_columns(width));
+    left_tiles = arena.take<E>(num_threads * left_elements());
     d_x = arena.take<E>(layer.d_x ? num_threads * d_x_rows * Ip : 0);
   }
+
+  // Room for the tiles of one thread's share of the units.
+  int64_t left_elements() const { return gradient_depth * round_up(Hp > Pp ? Hp : Pp, tile_rows); }
 
   // Packs panels of a gate's block [H, columns] as H rows of B, and zero rows up to Hp: they meet the padding of the slots.
   void pack_block(const E* block, int64_t columns, int64_t depth_before, int64_t depth, const Share& own, E* packed) const {
@@ -86,22 +91,23 @@ template <class E> struct Backward : Sizes<E> {
 
     for (int i = 0; i < cell.num_vectors; i++)
       if (layer.d_vectors[i]) copy(static_cast<E*>(layer.d_vectors[i]), d_vector[i], units.begin, min_of(units.end, H));
-    E* own_panel = panel + thread * panel_depth * panel_columns(width);
+    E* own_panel = panel + thread * gradient_depth * panel_columns(width);
+    E* own_left = left_tiles + thread * left_elements();
     if (layer.d_x) input_gradient(thread, num_threads);
     bias_gradients(units);
     if (layer.d_w_ih)
       for (int s = 0; s < cell.num_input_slots; s++)
-        weight_gradient(d_slots + s * Hp, num_slots * Hp, units, H, static_cast<const E*>(layer.x), I, I, own_panel, d_w_ih + s * Hp * Ip,
+        weight_gradient(d_slots + s * Hp, num_slots * Hp, units, H, static_cast<const E*>(layer.x), I, I, own_panel, own_left, d_w_ih + s * Hp * Ip,
                         static_cast<E*>(layer.d_w_ih) + cell.slot_input_gate[s] * H * I);
     if (layer.d_w_hh)
       for (int s = first_recurrent; s < num_slots; s++) {
         const int k = s - first_recurrent - cell.num_recurrent_slots;
         const E* factor = k < 0 ? this->saved_output_before(0) : this->saved_operand(k, 0);
-        weight_gradient(d_slots + s * Hp, num_slots * Hp, units, H, factor, k < 0 ? Pp : Hp, P, own_panel, d_w_hh + s * Hp * Pp,
+        weight_gradient(d_slots + s * Hp, num_slots * Hp, units, H, factor, k < 0 ? Pp : Hp, P, own_panel, own_left, d_w_hh + s * Hp * Pp,
                         static_cast<E*>(layer.d_w_hh) + cell.slot_recurrent_gate[s] * H * P);
       }
     if (layer.d_w_hr)
-      weight_gradient(d_output, Pp, outputs, P, this->saved_raw_output(0), Hp, H, own_panel, d_w_hr, static_cast<E*>(layer.d_w_hr));
+      weight_gradient(d_output, Pp, outputs, P, this->saved_raw_output(0), Hp, H, own_panel, own_left, d_w_hr, static_cast<E*>(layer.d_w_hr));
   }
 
   void through_time(const Share& units, const Share& outputs, int num_threads) {
@@ -205,16 +211,26 @@ template <class E> struct Backward : Sizes<E> {
 
   // to[u, j] = sum over rows of left[row, u] * right[row, j], for own u < size.
   void weight_gradient(const E* left, int64_t left_row, const Share& own, int64_t size, const E* right, int64_t right_row, int64_t columns,
-                       E* own_panel, E* sum, E* to) const {
-    const int64_t padded = round_up(columns, width);
+                       E* own_panel, E* own_left, E* sum, E* to) const {
+    const int64_t padded = round_up(columns, width), num_panels = divide_up(columns, panel_columns(width));
+    // Columns of `left` lie a row apart: with more than two panels to meet, they are worth gathering into tiles.
+    const bool gather = num_panels > 2;
     clear(sum, own.begin * padded, own.end * padded);
-    for (int64_t row = 0; row < layer.rows; row += panel_depth) {
-      const int64_t depth = min_of(panel_depth, layer.rows - row);
-      for (int64_t p = 0; p * panel_columns(width) < columns; p++) {
+    for (int64_t row = 0; row < layer.rows; row += gradient_depth) {
+      const int64_t depth = min_of(gradient_depth, layer.rows - row);
+      const E* from = left + row * left_row;
+      if (gather)
+        for (int64_t u = own.begin; u < own.end; u += tile_rows) {
+          E* tile = own_left + (u - own.begin) * depth;
+          for (int64_t k = 0; k < depth; k++)
+            for (int64_t m = 0; m < tile_rows; m++) tile[k * tile_rows + m] = u + m < own.end ? from[k * left_row + u + m] : E(0);
+        }
+      for (int64_t p = 0; p < num_panels; p++) {
         const int64_t start = p * panel_columns(width), vectors = min_of(panel_vectors, divide_up(columns - start, width));
         pack_panel(right + row * right_row, right_row, columns, depth, p, own_panel);
-        multiply_panel(vectors, own_panel, left + row * left_row + own.begin, 1, left_row, depth, sum + own.begin * padded + start, padded,
-                       own.end - own.begin);
+        for (int64_t u = own.begin; u < own.end; u += tile_rows)
+          multiply_tile(vectors, min_of(tile_rows, own.end - u), own_panel, gather ? own_left + (u - own.begin) * depth : from + u,
+                        1, gather ? tile_rows : left_row, depth, sum + u * padded + start, padded);
       }
     }
     for (int64_t u = own.begin; u < min_of(own.end, size); u++) copy(to + u * columns, sum + u * padded, 0, columns);

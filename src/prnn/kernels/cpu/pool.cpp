@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <system_error>
 #include <thread>
 
 namespace prnn {
@@ -88,9 +89,14 @@ void run_parallel(int num_threads, void (*work)(void*, int, int), void* context)
   std::unique_lock lock(p.in_use, std::try_to_lock);
   if (!lock.owns_lock()) return work(context, 0, 1);
   num_threads = num_threads > max_threads ? max_threads : num_threads;
-  for (; p.num_workers < num_threads - 1; p.num_workers++) {
-    const long seen = p.ticket.load();
-    std::thread([&p, index = p.num_workers + 1, seen] { p.worker(index, seen); }).detach();
+  try {
+    for (; p.num_workers < num_threads - 1; p.num_workers++) {
+      const long seen = p.ticket.load();
+      std::thread([&p, index = p.num_workers + 1, seen] { p.worker(index, seen); }).detach();
+    }
+  } catch (const std::system_error&) {  // the system gives no more threads: those that are there share the work
+    num_threads = p.num_workers + 1;
+    if (num_threads == 1) return work(context, 0, 1);
   }
   p.work = work;
   p.context = context;

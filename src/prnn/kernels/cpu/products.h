@@ -126,6 +126,16 @@ inline void multiply_panel(int64_t num_vectors, const E* b, const E* a, int64_t 
   return multiply_panel<E, 1>(b, a, a_row, a_k, depth, c, c_row, rows);
 }
 
+// At most `tile_rows` rows against one panel, over its whole depth.
+template <class E>
+inline void multiply_tile(int64_t num_vectors, int64_t rows, const E* b, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c,
+                          int64_t c_row) {
+  if (num_vectors == 4) return tile_of_rows<E, 4>(rows, b, a, a_row, a_k, depth, c, c_row);
+  if (num_vectors == 3) return tile_of_rows<E, 3>(rows, b, a, a_row, a_k, depth, c, c_row);
+  if (num_vectors == 2) return tile_of_rows<E, 2>(rows, b, a, a_row, a_k, depth, c, c_row);
+  return tile_of_rows<E, 1>(rows, b, a, a_row, a_k, depth, c, c_row);
+}
+
 // Panels: `columns` columns in panels of four vectors (the last may be narrower), each panel [depth][vectors][width], zero beyond the
 // last column. The size of a whole matrix is depth * round_up(columns, width).
 constexpr int64_t panel_columns(int64_t width) { return panel_vectors * width; }

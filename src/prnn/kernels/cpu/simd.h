@@ -142,7 +142,7 @@ template <class E> PRNN_INLINE Vec<E> exp_in_range(Vec<E> x) {
   return exp_reduced(minus_n_ln2(x, rounded - magic)) * power_of_two<E>(bits(rounded) - bits(magic));
 }
 
-template <class E> PRNN_INLINE constexpr double exp_limit() { return sizeof(E) == 4 ? 87.3365 : 708.396; }  // -ln of the smallest normal
+template <class E> PRNN_INLINE constexpr double exp_limit() { return sizeof(E) == 4 ? 87.336544 : 708.39641; }  // -ln of the smallest normal
 
 template <class E> PRNN_INLINE Vec<E> exp(Vec<E> x) {
   // Half the argument, then the square: reaches overflow and zero without a second range reduction.

@@ -6,6 +6,7 @@ made under a temporary name and renamed, so that two processes may build at once
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import os
@@ -13,6 +14,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import warnings
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,7 +22,7 @@ import prnn.kernels
 from prnn import env
 from prnn.cells import BUILTIN, Cell
 from prnn.cells.emit_c import emit_cell
-from prnn.errors import BuildError
+from prnn.errors import BuildError, PrnnFallbackWarning
 from prnn.runtime.cpu.library import load
 
 # Those of CMakeLists.txt: a cell exchanges vectors with the engine.
@@ -93,7 +95,11 @@ def native_cell(cell: Cell, isa: str) -> int:
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     entry = env.cache_dir() / "cells" / f"{cell.name}-{isa}-{key}"
     for attempt in ("cached", "built"):
-        if attempt == "built" or not (entry / "cell.so").exists():
+        try:
+            if attempt == "built" or not (entry / "cell.so").exists():
+                _build(command, text, entry)
+        except OSError as error:
+            entry = _own_folder(f"{entry.parent}: {error.strerror}") / entry.name
             _build(command, text, entry)
         try:
             loaded = ctypes.CDLL(str(entry / "cell.so"))
@@ -105,6 +111,19 @@ def native_cell(cell: Cell, isa: str) -> int:
                 ) from error
             shutil.rmtree(entry, ignore_errors=True)
     raise AssertionError("unreachable")
+
+
+@lru_cache(maxsize=1)
+def _own_folder(reason: str) -> Path:
+    """Where cells go when the cache cannot be written: a folder that goes with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="prnn-cells-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    warnings.warn(
+        f"compiled cells are not kept, because their folder cannot be written ({reason}); PRNN_CACHE_DIR names another",
+        PrnnFallbackWarning,
+        stacklevel=3,
+    )
+    return folder
 
 
 def _build(command: list[str], text: str, entry: Path) -> None:
@@ -120,6 +139,7 @@ def _build(command: list[str], text: str, entry: Path) -> None:
             os.rename(work, entry)
         except OSError:
             if not (entry / "cell.so").exists():  # otherwise another process was faster
-                raise
+                shutil.rmtree(entry, ignore_errors=True)  # somebody took the library out of it
+                os.rename(work, entry)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -81,13 +81,18 @@ def load() -> ctypes.CDLL:
     """Load the native library.
 
     Raises:
-        BuildError: it is missing or belongs to another version of the package.
+        BuildError: it is missing, is for another machine or belongs to another version of the package.
     """
     path = library_path()
     if path is None:
         raise BuildError(MISSING)
-    library = ctypes.CDLL(str(path))
-    found = library.prnn_layer_abi_version()
+    try:
+        library = ctypes.CDLL(str(path))
+        found = library.prnn_layer_abi_version()
+    except (OSError, AttributeError) as error:
+        raise BuildError(
+            f"the native engine cannot be loaded: {error}; install prnn again, or build it on this machine"
+        ) from error
     if found != LAYER_ABI:
         raise BuildError(f"{path} has interface version {found}, this copy of prnn needs {LAYER_ABI}; build it again")
     library.prnn_usable_isas.restype = c_char_p

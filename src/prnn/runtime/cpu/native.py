@@ -20,16 +20,16 @@ def address(array: Array) -> int | None:
     """Where the first element of a numpy array or a torch tensor lies."""
     if array is None:
         return None
-    if hasattr(array, "data_ptr"):
-        return array.data_ptr()  # type: ignore[no-any-return]
-    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+    if type(array) is np.ndarray:
+        return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+    return array.data_ptr()  # type: ignore[no-any-return]
 
 
 def row_stride(array: Array) -> int:
     """Elements from one row of a matrix to the next."""
     if hasattr(array, "data_ptr"):
-        return array.stride(0)  # type: ignore[no-any-return]
-    return array.strides[0] // array.itemsize  # type: ignore[no-any-return]
+        return array.stride(-2)  # type: ignore[no-any-return]
+    return array.strides[-2] // array.itemsize  # type: ignore[no-any-return]
 
 
 class NativeLayer:
