@@ -8,7 +8,7 @@ from emulator import from_bits, to_bits
 from prnn import reference
 from prnn.kernels import gpu
 from prnn.kernels.gpu import Features
-from prnn.packing import pack
+from prnn.packing import restart_rows
 from prnn.problem import Problem
 from prnn.specs import LayerWeights
 
@@ -116,16 +116,9 @@ class LayerCase:
         self.pitch = self.y_offset + width * len(self.directions)
         self.y = np.full((len(self.index), self.pitch), to_bits(np.nan, p.dtype))
         self.stopped = np.zeros(1, np.uint32)
-        packing = pack(steps, batch, self.directions, None, self.reset, self.to_initial)
         restarts = []
-        for reverse, rows in zip(self.directions, packing.rows):
-            restart = rows.restart
-            if restart is not None and reverse and self.lengths:
-                restart = pack(steps, batch, (True,), None, self.reset).rows[0].restart.copy().reshape(steps, batch)
-                for b, length in enumerate(lengths):
-                    if length:
-                        restart[length - 1, b] = 0  # a boundary beyond the end
-                restart = restart.reshape(-1)
+        for reverse in self.directions:
+            restart = None if self.reset is None else restart_rows(self.reset, lengths, reverse)
             restarts.append(None if restart is None else self._address(restart[self.index]))
         chunk = self.chunk or max(steps, 1)
         starts = range(0, steps, chunk)

@@ -100,7 +100,7 @@ def test_a_lost_message_ends_the_launch_with_nan_and_says_so(kernels, index):
         assert any(np.isnan(ends[0]).any() for _, ends in each.results())
 
 
-@pytest.mark.parametrize(("mutation", "index"), [(1, 0), (1, 1), (2, 0), (2, 3), (3, 1), (3, 3)])
+@pytest.mark.parametrize(("mutation", "index"), [(1, 0), (2, 0), (3, 1)])
 def test_a_deliberate_fault_is_found(tmp_path, mutation, index):
     """1: a wait left out in all warps but the first; 2: a wrong phase; 3: no barrier before the reduction."""
     each = CASES[index]

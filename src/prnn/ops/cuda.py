@@ -55,7 +55,7 @@ def layer(
             f"The GPU's kernels: {reason}\nPyTorch's own implementation: {refusal}\nThe CPU runs it: move the layer and its input there."
         )
     _warn(f"{plan.cell.name} in {x.dtype} on the GPU runs in PyTorch's own implementation: {reason}")
-    check(config, plan, x, states, weights)
+    check(config, plan, x, states, weights, batch_sizes)
     return torch_layer.run(plan.cell, x, states, weights, config, batch_sizes, lengths)
 
 
@@ -85,7 +85,7 @@ def _map(
     """The map of x [T, B, I], or of [num_rows, I] with batch_sizes.
 
     Raises:
-        ValueError, RuntimeError: as packing_of.
+        ValueError: lengths, reset or batch_sizes do not fit x.
     """
     if batch_sizes is not None:
         sizes = np.ascontiguousarray(batch_sizes.numpy())
@@ -93,8 +93,6 @@ def _map(
         offsets = np.concatenate([[0], sizes.cumsum()])
         each = (sizes[:, None] > np.arange(batch)).sum(0) if len(sizes) else np.zeros(batch, np.int64)
         return _Map(offsets, _to(offsets[:-1], np.int64, x), _to(each, np.int32, x), (None,) * len(plan.reverse))
-    if x.shape[1] != batch:
-        raise RuntimeError(f"input holds {x.shape[1]} sequences but the states hold {batch}")
     steps = x.shape[0]
     ends = None if lengths is None else check_lengths(lengths.numpy(), steps, batch)
     restarts: list[Tensor | None] = []
@@ -125,10 +123,10 @@ def run(
         RuntimeError, ValueError: an argument does not fit the others.
     """
     plan = plan_of(config, x.dtype, False)
-    check(config, plan, x, states, weights)
+    batch = check(config, plan, x, states, weights, batch_sizes)
     if any(each.device != x.device for each in (*states, *weights)):
         raise RuntimeError(f"weights and states must be on {x.device} like the input")
-    batch, width, count = states[0].shape[1], config.output_size, len(plan.reverse)
+    width, count = config.output_size, len(plan.reverse)
     where = _map(x, batch, plan, batch_sizes, lengths, reset)
     steps, num_rows = len(where.offsets) - 1, int(where.offsets[-1])
     features = Features(is_masked=where.lengths is not None or reset is not None)
