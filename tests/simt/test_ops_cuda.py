@@ -24,7 +24,9 @@ KINDS = {"lstm": cells.lstm, "gru": cells.gru}
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory):
     keys = [(kind, masked) for kind in KINDS for masked in (False, True)]
-    problems = [(Problem(KINDS[kind], SIZE, HIDDEN, dtype="float16"), CONFIG, Features(masked)) for kind, masked in keys]
+    problems = [
+        (Problem(KINDS[kind], SIZE, HIDDEN, dtype="float16"), CONFIG, Features(masked)) for kind, masked in keys
+    ]
     return dict(zip(keys, build(cluster_forward, problems, tmp_path_factory.mktemp("simt"))))
 
 
