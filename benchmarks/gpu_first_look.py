@@ -33,6 +33,7 @@ STEPS, ROUNDS = 256, 15
 
 def device_us(call) -> float:
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(4_000_000)  # until everything is enqueued: the time is the device's, not Python's
     begin.record()
     call()
     end.record()
@@ -58,9 +59,8 @@ def row(dtype: torch.dtype, hidden: int, batch: int) -> dict[str, object]:
     calls = {"prnn": lambda: ours(x, hx), "torch": lambda: theirs(x, hx)}
     for name, call in calls.items():
         errors[name] = cuda_cases.worst(call()[0][:12, rows], want)
-        agreed = errors[name] <= cuda_cases.TOLERANCE[dtype]
-        if not agreed:
-            raise SystemExit(f"{name} is off by {errors[name]:.1e}: LSTM {dtype} H={hidden} B={batch}")
+    if not errors["prnn"] <= cuda_cases.TOLERANCE[dtype]:
+        return {"H": hidden, "B": batch, "dtype": str(dtype), "WRONG": errors}
     whole = float((calls["prnn"]()[0].float() - calls["torch"]()[0].float()).abs().max())
     for _ in range(ROUNDS):
         for name, call in calls.items():
@@ -82,7 +82,7 @@ def row(dtype: torch.dtype, hidden: int, batch: int) -> dict[str, object]:
         "active_clusters": kernel.active_clusters(plan.config.cluster_size),
         "error": errors,
         "difference_over_all_steps": whole,
-        "first_call_s": round(first_call_s, 3),
+        "first_call_s": round(first_call_s, 3),  # with compiling, unless the kernel was in the cache
     }
 
 
@@ -122,7 +122,19 @@ def main() -> int:
     args = parser.parse_args()
     failed = 0
     if not args.no_tests:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests" / "cuda")]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:benchmark",
+            "-n",
+            "8",
+            str(ROOT / "tests" / "cuda"),
+        ]
         failed = subprocess.run(command, cwd=ROOT, check=False).returncode
     warnings.filterwarnings("ignore", message="RNN module weights")
     print(

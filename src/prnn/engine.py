@@ -266,12 +266,13 @@ def prepare_gpu(
     directions: int = 1,
     backend: str = "auto",
 ) -> GpuExecutable:
-    """Choose and compile how `device`, whose context must be current, runs `problem`; as `prepare` does for the CPU.
+    """Choose and compile how `device` runs `problem`; as `prepare` does for the CPU.
 
     Raises:
         ValueError, UnsupportedProblem: as `plan_gpu`.
         BuildError, MissingDependency: the kernel can be neither found nor compiled.
     """
+    driver.make_current(device)
     return _prepare_gpu(problem, device, features, _bucket(batch), _bucket(steps), directions, backend)
 
 

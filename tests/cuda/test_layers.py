@@ -11,7 +11,7 @@ from prnn.errors import PrnnFallbackWarning, UnsupportedProblem
 from prnn.ops import cuda
 
 NAMES = ["RNN", "LSTM", "GRU"]
-TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-4}
+TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 5e-3}
 
 
 @pytest.fixture(autouse=True)

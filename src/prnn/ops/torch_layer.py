@@ -41,7 +41,7 @@ def run(
     lengths: Tensor | None,
 ) -> tuple[Tensor, list[Tensor]]:
     """A layer with the arguments of `library.layer`; differentiable as PyTorch's layers are."""
-    both, width = config.direction == "both", config.output_size * len(DIRECTIONS[config.direction])
+    width = config.output_size * len(DIRECTIONS[config.direction])
     shape, batch = (*x.shape[:-1], width), states[0].shape[1]
     rows, initial = x.reshape(-1, x.shape[-1]), list(states)
     index = order = None
@@ -55,19 +55,14 @@ def run(
     if len(rows) == 0:
         return x.new_zeros(shape), [each.clone() for each in states]
     if sizes is None:
-        sizes = np.full(x.shape[0], batch)
+        return _padded(cell, x, initial, weights, config)
     flip = torch.from_numpy(_flipped(sizes)).to(x.device) if config.direction == "reverse" else None
     if flip is not None:
         rows = rows.index_select(0, flip)
     running = int(sizes[0])  # sequences of length 0 come last
     begin = [each[:, :running].contiguous() for each in initial]
-    with warnings.catch_warnings():
-        # About weights that do not lie in one piece: they belong to the caller.
-        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
-        y, *last = _FUNCTIONS[cell](
-            rows, torch.from_numpy(np.ascontiguousarray(sizes, np.int64)), begin if len(begin) > 1 else begin[0], list(weights),
-            config.bias, 1, 0.0, False, both,
-        )  # fmt: skip
+    lengths_of_steps = torch.from_numpy(np.ascontiguousarray(sizes, np.int64))
+    y, *last = _call(cell, rows, lengths_of_steps, _joined(begin), list(weights), *_options(config))
     finals = [torch.cat([end, each[:, running:]], 1) for end, each in zip(last, initial)]
     if flip is not None:
         y = y.index_select(0, flip)
@@ -75,6 +70,32 @@ def run(
         y = y.new_zeros(x.shape[0] * batch, width).index_copy(0, index, y)
         finals = [torch.zeros_like(each).index_copy(1, order, each) for each in finals]
     return y.reshape(shape), finals
+
+
+def _padded(
+    cell: Cell, x: Tensor, states: list[Tensor], weights: Sequence[Tensor], config: Layer
+) -> tuple[Tensor, list[Tensor]]:
+    """Sequences of one length, which PyTorch's GPU libraries run faster than packed ones."""
+    reverse = config.direction == "reverse"
+    begin = [each.contiguous() for each in states]
+    y, *last = _call(cell, x.flip(0) if reverse else x, _joined(begin), list(weights), *_options(config), False)
+    return y.flip(0) if reverse else y, last
+
+
+def _options(config: Layer) -> tuple[Any, ...]:
+    """bias, layers, dropout, training (which backward insists on), bidirectional."""
+    return config.bias, 1, 0.0, torch.is_grad_enabled(), config.direction == "both"
+
+
+def _joined(states: list[Tensor]) -> Any:
+    return states if len(states) > 1 else states[0]
+
+
+def _call(cell: Cell, *arguments: Any) -> Any:
+    with warnings.catch_warnings():
+        # About weights that do not lie in one piece: they belong to the caller.
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+        return _FUNCTIONS[cell](*arguments)
 
 
 def _flipped(sizes: Any) -> Any:

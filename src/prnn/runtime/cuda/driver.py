@@ -110,11 +110,20 @@ def probe(device: int) -> GpuFacts:
         arch=f"sm_{major}{minor}" + ("a" if (major, minor) == (9, 0) else ""),
         sms=sms,
         active_clusters=clusters if major >= 9 else (),
-        clock_mhz=attribute(_CLOCK_KHZ) // 1000,
+        clock_mhz=attribute(_CLOCK_KHZ) // 1000 or known.clock_mhz,
         shared_bytes=attribute(_SHARED_BYTES),
         memory_gbytes_per_s=2 * attribute(_MEMORY_KHZ) * attribute(_BUS_BITS) // 8_000_000 or known.memory_gbytes_per_s,
         half_tflops=known.half_tflops * sms // known.sms,
     )
+
+
+def make_current(device: int) -> None:
+    """Give this thread the device's primary context unless it has one: PyTorch does so only when it first computes in a thread."""
+    library, context = load(), c_void_p()
+    check(library, library.cuCtxGetCurrent(ctypes.byref(context)), "asking for the current context")
+    if not context.value:
+        check(library, library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), f"using device {device}")
+        check(library, library.cuCtxSetCurrent(context), f"using device {device}")
 
 
 @lru_cache(maxsize=1)

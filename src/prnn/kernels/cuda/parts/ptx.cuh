@@ -14,7 +14,7 @@ struct Half {};      // tags: how the 16-bit numbers of an operation are encoded
 struct Bfloat16 {};
 // No wait is endless.
 struct Patience {
-  long long cycles;  // before a wait fails
+  long long cycles;  // before a wait fails; 0: every wait fails
   u32* stopped;      // in memory that the host sees too: the number of the last launch that gave up
   u32 launch;        // number of this launch
 };
@@ -114,12 +114,13 @@ PTX_FN bool mbarrier_try_wait(Mbarrier* bar, int parity) {
 }
 // All lanes wait for the phase of this parity. False for all of them if it did not come in time, or if another CTA gave up.
 PTX_FN bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience) {
-  if (all_lanes(mbarrier_try_wait(bar, parity))) return true;
+  if (patience.cycles > 0 && all_lanes(mbarrier_try_wait(bar, parity))) return true;
   const long long start = clock64();
-  for (u32 look = 1;; look++) {
+  for (u32 look = 0;; look++) {
+    // The host's memory is far away: it is read only by waits that are out of the ordinary.
+    const bool goes_on = clock64() - start < patience.cycles && (look % 64 != 63 || load_system(patience.stopped) != patience.launch);
+    if (!all_lanes(goes_on)) return false;
     if (all_lanes(mbarrier_try_wait(bar, parity))) return true;
-    if (look % 256) continue;
-    if (!all_lanes(clock64() - start < patience.cycles && load_system(patience.stopped) != patience.launch)) return false;
   }
 }
 PTX_FN u32 map_to_rank(u32 address, int rank) {
