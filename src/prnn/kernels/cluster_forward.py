@@ -16,7 +16,8 @@ from prnn.problem import Problem
 NAME = "cluster_forward"
 TEMPLATE = "ClusterForward"
 MAX_WARPS = 16
-_OTHER_REGISTERS = 52  # addresses, loop counters and temporaries: the largest seen over the compiled set
+# Addresses, loop counters and temporaries: the largest seen over the compiled set of the tests.
+_OTHER_REGISTERS, _OTHER_REGISTERS_OF_A_TILE = 40, 14
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def resources(problem: Problem, config: ClusterConfig) -> Resources:
     partial = config.batch_tiles * (slices * config.unit_warps * max(tiles * 4, 1) if slices else 1) * 128
     barriers = 16 * config.batch_tiles
     return Resources(
-        registers=weights + 12 * tiles + kept + _OTHER_REGISTERS,
+        registers=weights + 12 * tiles + kept + _OTHER_REGISTERS + _OTHER_REGISTERS_OF_A_TILE * config.batch_tiles,
         weight_registers=weights,
         threads=32 * warps,
         shared_bytes=-(-(exchanged + partial + barriers) // 128) * 128,
