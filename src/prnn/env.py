@@ -35,5 +35,6 @@ def num_threads() -> int | None:
 
 
 def compile_forbidden() -> bool:
-    """True if PRNN_NO_COMPILE is set to anything but 0: cells that are not built in then run interpreted, and kernels come from the cache."""
+    """True if PRNN_NO_COMPILE is set to anything but 0: cells that are not built in then run interpreted, kernels come
+    from the cache."""
     return os.environ.get("PRNN_NO_COMPILE", "0") not in ("", "0")
