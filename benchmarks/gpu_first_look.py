@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "cuda")]
 
 import cuda_cases  # noqa: E402
-
 import prnn  # noqa: E402
 from prnn import cells, engine  # noqa: E402
 from prnn.errors import UnsupportedProblem  # noqa: E402

@@ -38,3 +38,9 @@ def compile_forbidden() -> bool:
     """True if PRNN_NO_COMPILE is set to anything but 0: cells that are not built in then run interpreted, kernels come
     from the cache."""
     return os.environ.get("PRNN_NO_COMPILE", "0") not in ("", "0")
+
+
+def with_threads(count: int) -> dict[str, str]:
+    """The environment of a child process in which numerical libraries, this one included, use `count` threads."""
+    names = ("PRNN_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+    return {**os.environ, **dict.fromkeys(names, str(count))}

@@ -59,7 +59,9 @@ def assert_gradients(got: Any, wanted: Any) -> None:
     for mine, reference in zip(flat(got), flat(wanted), strict=True):
         assert mine.shape == reference.shape
         scale = float(reference.detach().abs().max()) if reference.numel() else 0.0
-        torch.testing.assert_close(mine.double(), reference.double(), rtol=0, atol=GRADIENT[mine.dtype] * max(scale, 1.0))
+        torch.testing.assert_close(
+            mine.double(), reference.double(), rtol=0, atol=GRADIENT[mine.dtype] * max(scale, 1.0)
+        )
 
 
 def python(code: str, *args: str, timeout: float = 120, cwd: Path | None = None, **env: str | None) -> str:

@@ -114,10 +114,7 @@ def prelude() -> str:
     from cases.table import CASES
 
     index = next(i for i, case in enumerate(CASES) if case.fault is _active)
-    return (
-        "import pytest\nfrom cases.table import CASES\n"
-        f"CASES[{index}].fault.inject(pytest.MonkeyPatch())\n"
-    )
+    return f"import pytest\nfrom cases.table import CASES\nCASES[{index}].fault.inject(pytest.MonkeyPatch())\n"
 
 
 def _forget() -> None:

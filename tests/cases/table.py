@@ -44,7 +44,7 @@ CASES = (
     Case(
         1, "a parametrized weight is frozen", "https://github.com/pytorch/pytorch/issues/65688",
         "test_weights.py::test_a_parametrized_recurrent_weight_is_read_as_it_is_now",
-        _replaced("prnn.nn.base:_RecurrentBase._weights", mutations.frozen_when_parametrized),
+        _replaced("prnn.nn.base:RecurrentBase._weights", mutations.frozen_when_parametrized),
     ),
     Case(
         5, "packed input differs from padded for batch above one", "https://github.com/pytorch/pytorch/issues/95118",
@@ -79,7 +79,7 @@ CASES = (
     Case(
         16, "batch-major input runs as time-major", "https://github.com/openvinotoolkit/openvino/issues/37820",
         "test_lengths.py::test_batch_first_is_the_time_major_layer_of_transposed_input[LSTM-True-3-3]",
-        _replaced("prnn.nn.base:_RecurrentBase.forward", mutations.batch_first_ignored),
+        _replaced("prnn.nn.base:RecurrentBase.forward", mutations.batch_first_ignored),
     ),
     Case(
         17, "Keras's order of gates and its two biases", "https://github.com/keras-team/keras/issues/8720",
@@ -128,7 +128,7 @@ CASES = (
     Case(
         31, "no gradients in eval mode", "https://github.com/pytorch/pytorch/issues/5878",
         "test_gradients.py::test_gradients_follow_requires_grad_and_not_the_mode",
-        _replaced("prnn.nn.base:_RecurrentBase._run", mutations.no_gradients_in_eval),
+        _replaced("prnn.nn.base:RecurrentBase._run", mutations.no_gradients_in_eval),
     ),
     Case(
         33, "no second derivative", "https://github.com/pytorch/pytorch/issues/5261",
@@ -143,7 +143,7 @@ CASES = (
     Case(
         38, "weights changed between calls are not seen", "https://github.com/pytorch/pytorch/pull/56433",
         "test_weights.py::test_weights_changed_in_place_between_calls_are_seen",
-        _replaced("prnn.nn.base:_RecurrentBase._weights", mutations.kept_from_the_first_call),
+        _replaced("prnn.nn.base:RecurrentBase._weights", mutations.kept_from_the_first_call),
     ),
     Case(
         41, "a child hangs after a fork", "https://github.com/pytorch/pytorch/issues/123828",

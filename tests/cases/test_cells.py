@@ -98,7 +98,9 @@ def test_clip_reaches_every_activation(dtype, backend):
         i, f, g, o = (3.0 * sign for sign in signs)
         c = 1 / (1 + math.exp(-f)) * 0.5 + 1 / (1 + math.exp(-i)) * math.tanh(g)
         y = 1 / (1 + math.exp(-o)) * math.tanh(max(-3.0, min(3.0, c)))
-        assert run_once(clipped_lstm(3.0), [20 * sign for sign in signs], 0.5, dtype, backend) == pytest.approx((y, c), abs=1e-6)
+        assert run_once(clipped_lstm(3.0), [20 * sign for sign in signs], 0.5, dtype, backend) == pytest.approx(
+            (y, c), abs=1e-6
+        )
 
 
 @pytest.mark.parametrize("backend", ["auto", "interpreted"])
@@ -143,7 +145,9 @@ def from_keras(kind, kernel, recurrent, bias):
     layer.double()
     of_input, of_state = bias if bias.ndim == 2 else (bias, np.zeros_like(bias))
     with torch.no_grad():
-        for name, array in zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), (kernel.T, recurrent.T, of_input, of_state)):
+        for name, array in zip(
+            ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), (kernel.T, recurrent.T, of_input, of_state)
+        ):
             getattr(layer, name).copy_(torch.from_numpy(np.ascontiguousarray(array[rows])))
     return layer
 

@@ -57,7 +57,9 @@ def test_the_mask_is_fresh_everywhere_and_scaled(p, dtype):
     x = torch.zeros(40, 32, 1, dtype=dtype, requires_grad=True)
     y, h_n = layer(x)
     kept = y != 0
-    assert torch.allclose(y[kept], torch.tensor(1 / (1 - p), dtype=dtype))  # scaled once: no dropout after the last layer
+    assert torch.allclose(
+        y[kept], torch.tensor(1 / (1 - p), dtype=dtype)
+    )  # scaled once: no dropout after the last layer
     assert abs(kept.double().mean() - (1 - p)) < 0.02
     for axis in range(3):  # over time, rows and units
         assert (kept.diff(dim=axis)).any(dim=axis).double().mean() > 0.99

@@ -43,7 +43,10 @@ def test_eval_has_no_dropout_and_keeps_its_gradients(kind):
 def test_nothing_is_kept_without_gradients(mode):
     layer = prnn.nn.LSTM(4, 64)
     x = torch.randn(200, 8, 4, requires_grad=True)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile, mode():
+    with (
+        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile,
+        mode(),
+    ):
         y, _ = layer(x)
     assert not y.requires_grad and y.grad_fn is None
     allocated = sum(event.cpu_memory_usage for event in profile.events() if event.cpu_memory_usage > 0)

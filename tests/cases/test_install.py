@@ -48,7 +48,7 @@ warnings.showwarning = lambda message, category, *rest: caught.append((category.
 
 def test_without_a_compiler_built_in_cells_run_natively_and_others_interpreted(tmp_path):
     says_once = 'print(*sorted(caught), sep="\\n")\nprnn.run(half, x[:1], own)\nassert len(caught) == 1, caught'
-    text = python(CATCH_WARNINGS + BUILT_IN + 'assert caught == [], caught\n' + USERS + says_once, PATH=str(tmp_path))
+    text = python(CATCH_WARNINGS + BUILT_IN + "assert caught == [], caught\n" + USERS + says_once, PATH=str(tmp_path))
     assert "PrnnFallbackWarning" in text and "no C++ compiler" in text and "half runs interpreted" in text
 
 
@@ -93,7 +93,11 @@ compiler._build = build_together
 def test_two_processes_build_the_same_cell_at_once(tmp_path):
     cache, start = tmp_path / "cache", tmp_path / "start"
     start.mkdir()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path]), "PRNN_CACHE_DIR": str(cache)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path]),
+        "PRNN_CACHE_DIR": str(cache),
+    }
     command = [sys.executable, "-c", faults.prelude() + BUILT_IN + AT_ONCE + USERS, str(start)]
     running = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     errors = [each.communicate(timeout=60)[1] for each in running]
@@ -120,7 +124,9 @@ def test_paths_with_spaces_and_letters_of_all_kinds(tmp_path):
     from prnn.runtime.cpu import library
 
     shutil.copy(library.library_path(), home / "prnn/runtime/cpu/libprnn_cpu.so")
-    where = f"import sys\nsys.path.insert(0, {str(home)!r})\nimport prnn\nassert prnn.__file__.startswith({str(home)!r})\n"
+    where = (
+        f"import sys\nsys.path.insert(0, {str(home)!r})\nimport prnn\nassert prnn.__file__.startswith({str(home)!r})\n"
+    )
     python(where + BUILT_IN + USERS, PRNN_CACHE_DIR=str(home / "a cache"), cwd=home)
     assert len(list(home.glob("a cache/cells/*/cell.so"))) == 1
 
@@ -151,7 +157,9 @@ def test_a_library_that_does_not_belong_is_refused_with_a_message(what, tmp_path
     refused = "try:\n" + "".join(f"    {line}\n" for line in BUILT_IN.splitlines())
     refused += "except prnn.errors.BuildError as error:\n    print(error)"
     text = python(LIBRARY + refused, str(path))
-    assert "libprnn_cpu.so" in text and ("version 0" in text if what == "another version" else "cannot be loaded" in text)
+    assert "libprnn_cpu.so" in text and (
+        "version 0" in text if what == "another version" else "cannot be loaded" in text
+    )
     assert "install" in text or "build it again" in text
 
 
@@ -162,5 +170,7 @@ def test_without_the_library_cells_run_interpreted_and_say_why(tmp_path):
 
 
 def test_nothing_is_loaded_or_compiled_on_import():
-    text = python("import prnn, sys\nprint(*sorted(each for each in sys.modules if each in ('torch', 'ctypes', 'subprocess')))")
+    text = python(
+        "import prnn, sys\nprint(*sorted(each for each in sys.modules if each in ('torch', 'ctypes', 'subprocess')))"
+    )
     assert "torch" not in text and prnn.__all__

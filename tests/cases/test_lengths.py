@@ -61,7 +61,11 @@ def test_results_do_not_depend_on_the_padding_nor_on_the_order_of_rows(kind, ste
         back = torch.argsort(torch.tensor(order))
         y, states = y[:, back], [state[:, back] for state in flat(states)]
         gradients = torch.autograd.grad(losses(y, states), [x, *initial, *layer.parameters()])
-        return [y, *states], [gradients[0][:, back], *(g[:, back] for g in gradients[1 : 1 + len(initial)]), *gradients[2:][len(initial) - 1 :]]
+        return [y, *states], [
+            gradients[0][:, back],
+            *(g[:, back] for g in gradients[1 : 1 + len(initial)]),
+            *gradients[2:][len(initial) - 1 :],
+        ]
 
     rows = list(range(batch))
     wanted = run(theirs, 0.0, rows, torch.float64)

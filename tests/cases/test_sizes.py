@@ -59,7 +59,9 @@ def test_long_sequences_are_their_chunks(kind, steps):
     for chunk in x.split(10_000):
         part, state = layer(chunk, state)
         first = part[0] if chunk.data_ptr() == x.data_ptr() else first  # noqa: F821 - bound by the first chunk
-    wanted = torch.autograd.grad(part[-1].sum() + first.sum() + sum(map(torch.sum, flat(state))), [x, *layer.parameters()])
+    wanted = torch.autograd.grad(
+        part[-1].sum() + first.sum() + sum(map(torch.sum, flat(state))), [x, *layer.parameters()]
+    )
     assert_gradients(gradients, wanted)
     assert gradients[0][0].abs().max() > 0
 

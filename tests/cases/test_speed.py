@@ -42,4 +42,6 @@ def test_packed_input_is_as_fast_as_padded(steps, backward):
         if max(equal, unequal) <= LIMIT * padded:
             return
         time.sleep(0.1 * attempt)
-    raise AssertionError(f"padded {padded * 1e6:.0f} us, packed {equal * 1e6:.0f} us, of mixed lengths {unequal * 1e6:.0f} us")
+    raise AssertionError(
+        f"padded {padded * 1e6:.0f} us, packed {equal * 1e6:.0f} us, of mixed lengths {unequal * 1e6:.0f} us"
+    )

@@ -55,7 +55,9 @@ def test_any_strides_of_input_and_states(kind, batch_first, dtype):
             data = data.detach().requires_grad_()
             h = view(own)
             y, last = layer(data, (h, h * 0.5) if kind == "LSTM" else h)
-            loss = sum((t * torch.linspace(0.5, 1.5, t.numel(), dtype=cast).view(t.shape)).sum() for t in flat([y, last]))
+            loss = sum(
+                (t * torch.linspace(0.5, 1.5, t.numel(), dtype=cast).view(t.shape)).sum() for t in flat([y, last])
+            )
             gradients.append((y, last, torch.autograd.grad(loss, [data, own, *layer.parameters()])))
         assert_outputs(gradients[0][:2], gradients[1][:2])
         assert_gradients(gradients[0][2], gradients[1][2])  # of an expanded leaf: the sum over rows
@@ -96,5 +98,8 @@ def test_backward_through_one_output_alone(kind, hidden_size):
     ours, theirs = twins(kind, 3, hidden_size)
     x, hx = torch.randn(4, 3, 3, dtype=torch.float64), states_for(ours, 3)
     for which in range(len(flat(ours(x, hx)))):
-        found = [torch.autograd.grad(flat(layer(x, hx))[which][..., 1:].sum(), layer.parameters()) for layer in (ours, theirs)]
+        found = [
+            torch.autograd.grad(flat(layer(x, hx))[which][..., 1:].sum(), layer.parameters())
+            for layer in (ours, theirs)
+        ]
         assert_gradients(*found)

@@ -17,13 +17,26 @@ NUMBERS = {1, 5, 7, 8, 9, 13, 15, 16, 17, 20, 21, 23, 24, 26, 28, 29, 31, 33, 36
 def outcomes(cases, folder, *options):
     """What became of the tests of these cases, in a process of their own: row -> the outcomes of its tests."""
     file = folder / "outcomes.json"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--outcomes={file}", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        f"--outcomes={file}",
+        *options,
+    ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     result = subprocess.run(
         [*command, *(f"tests/cases/{case.test}" for case in cases)],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert result.returncode in (0, 1), result.stdout + result.stderr  # a test that is not there ends with another status
+    assert result.returncode in (0, 1), (
+        result.stdout + result.stderr
+    )  # a test that is not there ends with another status
     found = json.loads(file.read_text(encoding="utf-8"))
     return {case.test: sorted({outcome for node, outcome in found.items() if case.covers(node)}) for case in cases}
 

@@ -26,7 +26,9 @@ def accelerated(kind, *args, **kwargs):
 
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("warm", [False, True])
-@pytest.mark.parametrize("make", [lambda kind, *a, **k: getattr(prnn.nn, kind)(*a, **k), accelerated], ids=["nn", "accelerate"])
+@pytest.mark.parametrize(
+    "make", [lambda kind, *a, **k: getattr(prnn.nn, kind)(*a, **k), accelerated], ids=["nn", "accelerate"]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_parametrized_recurrent_weight_is_read_as_it_is_now(kind, make, warm, batch):
     layer = make(kind, 3, 4, dtype=torch.float64)

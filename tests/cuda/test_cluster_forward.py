@@ -1,9 +1,9 @@
 """Every cell, dtype and size in the GPU's kernels, beside the reference."""
 
-import cuda_cases as cases
 import pytest
 import torch
 
+import cuda_cases as cases
 from prnn import cells, engine
 from prnn.errors import UnsupportedProblem
 from prnn.kernels.gpu import Features

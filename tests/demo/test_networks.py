@@ -9,7 +9,6 @@ for package in ("onnx", "onnxruntime"):
 
 from prnn.demo import fetch, speaker, voice_activity  # noqa: E402
 from prnn.demo.clips import Clip, load_clips  # noqa: E402
-from prnn.demo.onnx_lstm import OnnxLSTM  # noqa: E402
 
 
 def have(package, name):
@@ -59,22 +58,6 @@ def test_one_reader_sounds_like_herself(speaker_file):
         assert clips["reader-1"] @ clips[name] > 0.8
     for name in ("cards-2", "goforward", "numbers"):
         assert clips["reader-1"] @ clips[name] < 0.7
-
-
-@pytest.mark.parametrize(("layers", "batch_first"), [(1, False), (3, True)])
-def test_onnx_graph_of_an_lstm(layers, batch_first):
-    torch.manual_seed(0)
-    lstm = torch.nn.LSTM(5, 7, num_layers=layers, batch_first=batch_first)
-    x = np.random.default_rng(0).normal(size=(6, 1, 5)).astype(np.float32)
-    rows = torch.from_numpy(x).transpose(0, 1) if batch_first else torch.from_numpy(x)
-    with torch.inference_mode():
-        expected = lstm(rows)[0].reshape(6, 1, 7).numpy()
-    ours = OnnxLSTM(lstm)
-    np.testing.assert_allclose(ours.sequence(x), expected, atol=1e-6)
-    for _ in range(2):
-        ours.reset()
-        steps = [ours.step(step).copy() for step in np.split(x, 6)]
-        np.testing.assert_allclose(np.concatenate(steps), expected, atol=1e-6)
 
 
 def test_demo_from_end_to_end(monkeypatch, tmp_path, capsys, speaker_file, voice_file):

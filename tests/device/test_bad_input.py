@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from twins import flat
 
 import prnn
+from twins import flat
 
 KINDS = ["RNN", "LSTM", "GRU"]
 

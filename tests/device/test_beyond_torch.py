@@ -7,12 +7,12 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from twins import flat
 
 import prnn
 from prnn import reference
 from prnn.cells import BUILTIN, relu, sigmoid, tanh
 from prnn.specs import LayerWeights
+from twins import flat
 
 F64 = torch.float64
 LENGTHS = [5, 3, 0, 6]

@@ -8,10 +8,10 @@ import torch
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
-from twins import assert_same, states_for, twins
 
 import prnn
 from prnn.cells import sigmoid, tanh
+from twins import assert_same, states_for, twins
 
 CHOICES = {
     "kind": ["RNN", "LSTM", "GRU"],

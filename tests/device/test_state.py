@@ -7,9 +7,9 @@ import pickle
 import pytest
 import torch
 from torch.nn.utils import parametrizations, parametrize, prune
-from twins import assert_same, flat, twins
 
 import prnn
+from twins import assert_same, flat, twins
 
 F64 = torch.float64
 KINDS = ["RNN", "LSTM", "GRU"]

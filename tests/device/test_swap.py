@@ -6,9 +6,9 @@ import pickle
 import pytest
 import torch
 from torch.nn.utils import parametrizations, parametrize, prune
-from twins import flat
 
 import prnn
+from twins import flat
 
 KINDS = ["RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"]
 

@@ -6,9 +6,9 @@ import itertools
 import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
-from twins import assert_same, flat, states_for, twins
 
 import prnn
+from twins import assert_same, flat, states_for, twins
 
 KINDS = ["RNN", "LSTM", "GRU"]
 F64 = torch.float64

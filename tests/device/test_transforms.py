@@ -5,9 +5,9 @@ import torch
 from torch._dynamo.testing import CompileCounter
 from torch.export import Dim
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
-from twins import flat, twins
 
 import prnn
+from twins import flat, twins
 
 F64 = torch.float64
 KINDS = ["RNN", "LSTM", "GRU"]

@@ -63,3 +63,11 @@ def test_no_other_file_reads_the_environment():
 def test_no_c_source_reads_the_environment():
     sources = [path for path in SOURCE.rglob("*") if path.suffix in (".h", ".cpp")]
     assert [path.name for path in sources if "getenv" in path.read_text(encoding="utf-8")] == []
+
+
+def test_a_child_with_threads_keeps_the_rest_of_the_environment(monkeypatch):
+    monkeypatch.setenv("PRNN_CACHE_DIR", "somewhere")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    child = env.with_threads(2)
+    assert child["PRNN_CACHE_DIR"] == "somewhere"
+    assert {child[name] for name in ("PRNN_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")} == {"2"}

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from emulator import from_bits, to_bits
 
+from emulator import from_bits, to_bits
 from prnn import reference
 from prnn.kernels import gpu
 from prnn.kernels.gpu import Features

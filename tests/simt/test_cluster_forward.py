@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+
 from emulator import build, has_compiler
 from layer_case import LayerCase
-
 from prnn.cells import BUILTIN, cell, lstm, relu, sigmoid, tanh
 from prnn.kernels import cluster_forward
 from prnn.kernels.cluster_forward import ClusterConfig

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from emulator import build, has_compiler
 
+from emulator import build, has_compiler
 from prnn import cells, engine
 from prnn.kernels import cluster_forward
 from prnn.kernels.cluster_forward import ClusterConfig

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import torch
 
 import prnn.nn
+from prnn.bench.onnx_session import OnnxSequence, OnnxStream
 from prnn.demo import recurrent
-from prnn.demo.onnx_lstm import OnnxLSTM
 from prnn.demo.result import Floats, Measurement, Row
+from prnn.specs import LayerWeights
 
 Runner = Callable[[], Floats]
 
@@ -41,16 +42,17 @@ def contests(network: str, lstm: torch.nn.LSTM, x: Floats) -> list[Contest]:
     batch_axis = 0 if lstm.batch_first else 1
     expected, _ = copy.deepcopy(lstm).double()(torch.from_numpy(x).double().unsqueeze(batch_axis))
     reference = expected.detach().squeeze(batch_axis).numpy()
-    ours, onnx_lstm = recurrent.like(lstm), OnnxLSTM(lstm)
+    ours = recurrent.like(lstm)
+    onnx_sequence = OnnxSequence("lstm", _weights(lstm))
     whole = {
         "prnn": _whole(ours, x, batch_axis),
         "torch.nn": _whole(lstm, x, batch_axis),
-        "onnxruntime": lambda: onnx_lstm.sequence(x[:, None])[:, 0],
+        "onnxruntime": lambda: onnx_sequence(x[:, None])[0][:, 0],
     }
     streaming = {
         "prnn": _prnn_steps(ours, x[:STREAMED]),
         "torch.nn": _torch_steps(lstm, x[:STREAMED]),
-        "onnxruntime": _onnx_steps(onnx_lstm, x[:STREAMED]),
+        "onnxruntime": _onnx_steps(OnnxStream("lstm", _weights(lstm)), x[:STREAMED]),
     }
     return [
         Contest(network, layers, "whole sequence in one call", whole, reference),
@@ -93,13 +95,21 @@ def _torch_steps(lstm: torch.nn.LSTM, x: Floats) -> Runner:
     return run
 
 
-def _onnx_steps(lstm: OnnxLSTM, x: Floats) -> Runner:
-    steps = np.split(x[:, None], len(x))
+def _weights(lstm: torch.nn.LSTM) -> list[LayerWeights]:
+    def layer(k: int) -> LayerWeights:
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        w_ih, w_hh, b_ih, b_hh = (lstm.get_parameter(f"{name}_l{k}").detach().numpy() for name in names)
+        return LayerWeights(w_ih, w_hh, b_ih, b_hh)
+
+    return [layer(k) for k in range(lstm.num_layers)]
+
+
+def _onnx_steps(stream: OnnxStream, x: Floats) -> Runner:
+    steps = np.split(x, len(x))
 
     def run() -> Floats:
-        lstm.reset()
-        # Copied, since every step writes y to the same place.
-        return np.concatenate([lstm.step(step)[0].copy() for step in steps])
+        stream.reset()
+        return np.concatenate([stream.step(step) for step in steps])
 
     return run
 

@@ -3,6 +3,7 @@
 
 #include "backward.h"
 #include "cell_loops.h"
+#include "floors.h"
 #include "forward.h"
 
 namespace prnn::PRNN_ISA {
@@ -75,7 +76,8 @@ extern const Engine engine;
 const Engine engine = {
     PRNN_ISA_NAME, usable,
     PRNN_BY_DTYPE(forward_of),  PRNN_BY_DTYPE(backward_of), PRNN_BY_DTYPE(saved_elements_of),
-    PRNN_BY_DTYPE(packed_bytes_of), PRNN_BY_DTYPE(pack_of), builtin_cells,
+    PRNN_BY_DTYPE(packed_bytes_of), PRNN_BY_DTYPE(pack_of), read_all, multiply_add,
+    builtin_cells,
 };
 
 }  // namespace prnn::PRNN_ISA

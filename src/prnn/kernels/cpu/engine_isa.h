@@ -13,6 +13,8 @@ struct Engine {
   int64_t (*saved_elements)(const PrnnLayer&);
   int64_t (*packed_bytes)(const PrnnLayer&);
   void (*pack)(const PrnnLayer&);
+  float (*read)(const float* memory, int64_t count);  // their sum: every element is loaded; count is a multiple of 128
+  int64_t (*multiply_add)(int64_t rounds, float* result);  // as fast as the core can; the operations done
   const PrnnCell* const* cells;  // the built-in cells, null-terminated
 };
 

@@ -40,10 +40,7 @@ inline void tile(const E* b, int panel, const E* a, int64_t a_row, int64_t a_k, 
 #pragma GCC unroll 8
   for (int m = 0; m < M; m++)
 #pragma GCC unroll 8
-    for (int v = 0; v < NV; v++) {
-      sum[0][m][v] = Vec<E>::load(c + m * c_row + v * width).raw;
-      if (copies > 1) sum[copies - 1][m][v] = Raw{};
-    }
+    for (int v = 0; v < NV; v++) sum[0][m][v] = sum[copies - 1][m][v] = Raw{};
   const auto step = [&](Raw(&into)[M][NV], const E* b_here, const E* a_here) __attribute__((always_inline)) {
 #pragma GCC unroll 8
     for (int v = 0; v < NV; v += 64 / PRNN_VECTOR_BYTES) __builtin_prefetch(reinterpret_cast<const char*>(b_here + v * width) + prefetch_bytes(M));
@@ -84,7 +81,8 @@ inline void tile(const E* b, int panel, const E* a, int64_t a_row, int64_t a_k, 
     for (int v = 0; v < NV; v++) {
       Raw total = sum[0][m][v];
       if (copies > 1) total += sum[copies - 1][m][v];
-      Vec<E>(total).store(c + m * c_row + v * width);
+      // C last: a sum over a deep matrix is one of partial sums, whose rounding errors stay small.
+      (Vec<E>::load(c + m * c_row + v * width) + Vec<E>(total)).store(c + m * c_row + v * width);
     }
 }
 
