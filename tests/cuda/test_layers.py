@@ -21,6 +21,9 @@ def quiet():
     cuda._warn.cache_clear()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+        warnings.filterwarnings(
+            "ignore", message=".* runs interpreted, which is slow"
+        )  # the CPU's side, where it was not built
         yield
 
 
