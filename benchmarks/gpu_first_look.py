@@ -1,7 +1,7 @@
-"""Run the GPU's tests, then time LSTM forward beside torch.nn: ``python benchmarks/gpu_first_look.py [--no-tests]``.
+"""Run the GPU's tests, then time LSTM forward beside torch.nn: ``python benchmarks/gpu_first_look.py [--no-tests] [--json FILE]``.
 
-A row is one JSON line. Every output is compared with the float64 reference before it is timed; the two sides take turns. Times are of the
-device, a whole call: input product, launches, states.
+A row is one JSON line; FILE gets the same in the schema of prnn.bench. Every output is compared with the float64 reference before it is
+timed; the two sides take turns. Times are of the device, a whole call: input product, launches, states.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "cuda")]
 import cuda_cases  # noqa: E402
 import prnn  # noqa: E402
 from prnn import cells, engine  # noqa: E402
+from prnn.bench.origin import Origin, origin  # noqa: E402
+from prnn.bench.rows import Row, save  # noqa: E402
 from prnn.errors import UnsupportedProblem  # noqa: E402
 from prnn.kernels.gpu import Features  # noqa: E402
 from prnn.problem import Problem  # noqa: E402
@@ -76,12 +78,47 @@ def row(dtype: torch.dtype, hidden: int, batch: int) -> dict[str, object]:
         **{f"{name}_us": round(statistics.median(each), 4) for name, each in times.items()},
         **{f"{name}_us_min_max": [round(min(each), 4), round(max(each), 4)] for name, each in times.items()},
         "planned_us": round(plan.step_us, 4),
+        "floor_us": plan.cost.exchange_us,
+        "family": plan.family,
         "config": str(plan.config),
         "registers": [kernel.registers, plan.chosen.resources.registers],
         "active_clusters": kernel.active_clusters(plan.config.cluster_size),
         "error": errors,
         "difference_over_all_steps": whole,
         "first_call_s": round(first_call_s, 3),  # with compiling, unless the kernel was in the cache
+    }
+
+
+def as_row(line: dict[str, object], where: Origin) -> Row:
+    """A line of `row` in the schema."""
+    ours, torchs = line["prnn_us"], line["torch_us"]
+    return {
+        "suite": "dense",
+        **where,
+        "cell": line["cell"],
+        "dtype": {"float16": "fp16", "bfloat16": "bf16"}[line["dtype"]],
+        "math": "",
+        "pass": "forward",
+        "hidden": line["H"],
+        "input": line["H"],
+        "layers": 1,
+        "directions": 1,
+        "projection": 0,
+        "heads": 1,
+        "batch": line["B"],
+        "steps": line["T"],
+        "threads": 1,
+        "family": line["family"],
+        "plan": f"{line['family']} ({line['config']}): {line['planned_us']:.2f} us a step",
+        "ours_us": ours,
+        "ours_spread": line["prnn_us_min_max"],
+        "floor_us": line["floor_us"],
+        "floor_by": "exchange",
+        "peers": {"torch.nn": torchs},
+        "best_peer": "torch.nn",
+        "ratio": torchs / ours,
+        "max_error": line["error"]["prnn"],
+        "checked": True,  # else there is no line with times
     }
 
 
@@ -118,6 +155,8 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--no-tests", action="store_true", help="time only")
     parser.add_argument("--configs", action="store_true", help="also time every configuration at a few sizes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows there")
+    parser.add_argument("--commit", help="of the code, where this folder is a copy without its history")
     args = parser.parse_args()
     failed = 0
     if not args.no_tests:
@@ -145,15 +184,22 @@ def main() -> int:
             }
         )
     )
+    where = origin(engine.driver.probe(0))
+    where["versions"] |= {"torch": torch.__version__, "cudnn": str(torch.backends.cudnn.version())}
+    where["commit"] = args.commit or where["commit"]
+    lines = []
     with torch.no_grad():
         for dtype in (torch.float16, torch.bfloat16):
             for hidden in (128, 256, 512):
                 for batch in (1, 8, 16, 64):
-                    print(json.dumps(row(dtype, hidden, batch)), flush=True)
+                    lines.append(row(dtype, hidden, batch))
+                    print(json.dumps(lines[-1]), flush=True)
+                    if args.json:
+                        save([as_row(each, where) for each in lines if "WRONG" not in each], args.json)
         if args.configs:
             for hidden, batch in ((128, 8), (256, 8), (256, 64), (512, 8), (512, 64)):
                 every_config(torch.float16, hidden, batch)
-    return failed
+    return failed or any("WRONG" in each for each in lines)
 
 
 if __name__ == "__main__":

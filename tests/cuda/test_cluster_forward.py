@@ -112,11 +112,20 @@ def test_unbounded_states_and_infinity():
 
 
 def test_a_long_memory_does_not_drift():
-    """Forget gates near 1 over thousands of steps."""
+    """Forget gates near 1 over thousands of steps: at most twice the error of torch.nn in the same type, and 1e-3 more."""
     steps, hidden = 20000, 64
     x, states, weights = cases.draw(cells.lstm, torch.float16, hidden, 2, steps, input_size=8)
     weights[2][hidden : 2 * hidden] = 8
-    cases.compare(cells.lstm, x, states, weights, rows=[1])
+    theirs = torch.nn.LSTM(8, hidden).to("cuda", torch.float16)
+    for parameter, weight in zip(theirs.parameters(), weights):
+        parameter.data.copy_(weight)
+    theirs.flatten_parameters()
+    with torch.no_grad():
+        torch_y, torch_ends = theirs(x, tuple(states))
+    y, ends = cases.run(cells.lstm, x, states, weights)
+    want, want_ends = cases.expected(cells.lstm, x, states, weights, rows=[1])
+    for ours, torchs, wanted in zip((y, *ends), (torch_y, *torch_ends), (want, *want_ends)):
+        assert cases.worst(ours[:, [1]], wanted) <= 2 * cases.worst(torchs[:, [1]], wanted) + 1e-3
 
 
 def test_unaligned_parameters():
@@ -184,7 +193,7 @@ def test_registers_are_as_planned():
                 executable = engine.prepare_gpu(problem, torch.cuda.current_device(), features, 8, 256)
                 kernel = executable._kernel
                 assert kernel.local_bytes == 0
-                assert kernel.registers <= executable.plan.chosen.resources.registers + 16
+                assert kernel.registers <= executable.plan.chosen.resources.registers
 
 
 def test_dependent_products_are_refused_with_a_reason():

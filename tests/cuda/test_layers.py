@@ -74,12 +74,23 @@ def test_a_gradient_runs_in_torch_and_says_so_once(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error", PrnnFallbackWarning)
         ours(x)
-    want = theirs(x)[0]
+    want = theirs.train()(x)[0]  # in eval mode cuDNN has no backward pass; ours() above is in eval mode
     assert_close(got, want, torch.float16)
     got.float().sum().backward()
     want.float().sum().backward()
     for a, b in zip(ours.parameters(), theirs.parameters()):
         torch.testing.assert_close(a.grad, b.grad, atol=2e-2, rtol=2e-2)
+
+
+def test_dropout_acts_in_training_mode_only_where_torch_runs():
+    ours, _ = twins("LSTM", torch.float16, 16, 32, num_layers=2, dropout=0.5)
+    x = torch.randn(5, 3, 16, device="cuda", dtype=torch.float16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrnnFallbackWarning)
+        assert torch.equal(ours(x)[0], ours(x)[0])
+        ours(x)[0].sum().backward()
+        ours.train()
+        assert not torch.equal(ours(x)[0], ours(x)[0])
 
 
 def test_float32_runs_in_torch_and_says_why():

@@ -36,6 +36,21 @@ def test_agrees_with_the_engine(cell, direction, form):
         torch.testing.assert_close(end, wanted)
 
 
+@pytest.mark.parametrize("wants_gradient", [True, False])
+def test_a_gradient_in_eval_mode_asks_for_training_without_dropout(wants_gradient, monkeypatch):
+    """cuDNN has no backward pass without the flag; dropout acts between layers, outside of this."""
+    taken, run = [], torch_layer._FUNCTIONS[cells.gru]
+    monkeypatch.setitem(torch_layer._FUNCTIONS, cells.gru, lambda *each: taken.append(each) or run(*each))
+    weights = [torch.randn(shape) for shape in Problem(cells.gru, SIZE, HIDDEN).weight_shapes.values()]
+    config = Layer(key_of(cells.gru), SIZE, HIDDEN, 0, True, "forward", False)
+    x, states = torch.randn(STEPS, BATCH, SIZE), [torch.zeros(1, BATCH, HIDDEN)]
+    with torch.set_grad_enabled(wants_gradient):
+        torch_layer.run(cells.gru, x, states, weights, config, None, None)
+        torch_layer.run(cells.gru, x, states, weights, config, None, torch.tensor([5, 3, 2, 1]))
+    for padded, packed in [taken]:
+        assert padded[5:7] == (0.0, wants_gradient) and packed[6:8] == (0.0, wants_gradient)
+
+
 def test_what_it_refuses():
     assert torch_layer.refuse(cells.lstm, False) is None
     assert torch_layer.refuse(cells.lstm, True) == "it knows no reset"

@@ -322,7 +322,6 @@ uint64_t launch(const Launch& config, const std::function<void()>& kernel) {
 }
 
 const ThreadInfo& self() { return *machine->running; }
-
 const Words* gather(const char* operation, const Words& mine, Where where) {
   Fiber& f = *machine->running;
   Warp& w = *f.warp;

@@ -33,11 +33,11 @@ def thread_registers(threads: int, facts: GpuFacts) -> int:
 
 
 def refuse_cta(needs: Resources, facts: GpuFacts) -> str | None:
-    """Why a CTA does not fit on an SM, or None."""
+    """Why a CTA cannot fit on an SM, or None."""
     limit = thread_registers(needs.threads, facts)
-    if needs.registers > limit:
+    if needs.least_registers > limit:
         return (
-            f"a thread takes about {needs.registers} registers, {needs.weight_registers} of them for weights; with "
+            f"a thread takes at least {needs.least_registers} registers, {needs.weight_registers} of them for weights; with "
             f"{needs.threads} threads it can have {limit}"
         )
     if needs.shared_bytes > facts.shared_bytes:

@@ -44,13 +44,15 @@ class Resources:
     """What a kernel takes: an estimate before it is compiled.
 
     Attributes:
-        registers: of a thread; `weight_registers` of them hold R.
+        registers: of a thread, at most, whatever the features; `weight_registers` of them hold R.
+        least_registers: with fewer it spills for certain. In between the compiler decides, and what spills is refused once it is compiled.
         threads, shared_bytes: of a CTA.
         ctas: that hold one copy of R.
         sequences: that a copy of R serves.
     """
 
     registers: int
+    least_registers: int
     weight_registers: int
     threads: int
     shared_bytes: int

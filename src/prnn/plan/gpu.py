@@ -77,8 +77,8 @@ class GpuPlan:
         lines = [
             f"{self.problem}; batch {self.batch}, steps {self.steps}, on {self.facts}",
             f"chosen: {self.family} ({self.config}), because its estimate is the lowest",
-            f"weights: in the registers of {needs.ctas} CTAs, {needs.weight_registers} of about {needs.registers} registers of "
-            f"{needs.threads} threads each (limit {limit}); {needs.shared_bytes} bytes of shared memory a CTA",
+            f"weights: in the registers of {needs.ctas} CTAs, {needs.weight_registers} of at most {min(needs.registers, limit)} registers "
+            f"of {needs.threads} threads each (limit {limit}); {needs.shared_bytes} bytes of shared memory a CTA",
             f"copies of the weights: {cost.copies}, of which {cost.active} run at once",
             f"estimate: {cost.step_us:.2f} us a step = {cost.recurrence_us:.2f} recurrence (exchange {cost.exchange_us:.2f}, the "
             f"floor of a step) + {cost.input_us:.2f} input product + {cost.once_us:.2f} once a call",

@@ -96,7 +96,7 @@ def test_a_launch_covers_batch_and_directions():
         (
             half(lstm, 1024),
             H200,
-            r"takes about \d+ registers, \d+ of them for weights; with \d+ threads it can have \d+",
+            r"takes at least \d+ registers, \d+ of them for weights; with \d+ threads it can have \d+",
         ),
         (half(lstm, 20000), H200, r"20000 units on 16 CTAs take 157 warps a CTA, at most 16 have room"),
     ],
@@ -119,7 +119,7 @@ def test_some_configuration_fits(each, hidden):
         groups = config.cluster_size * config.unit_warps * config.groups_per_warp
         assert groups * 8 >= hidden
         needs = cluster_forward.resources(problem, config)
-        assert needs.registers * needs.threads <= H200.registers and needs.shared_bytes <= H200.shared_bytes
+        assert needs.least_registers * needs.threads <= H200.registers and needs.shared_bytes <= H200.shared_bytes
 
 
 def test_registers_are_handed_out_in_eights():
@@ -137,6 +137,9 @@ COMPILED = [
     (half(gru, 512), (16, 2, 2, 4, 1), Features()),
     (half(rnn_tanh, 512), (16, 2, 2, 1, 1), Features()),
     (half(lstm_peephole, 37, "bfloat16"), (2, 3, 1, 1, 1), Features(is_masked=True)),
+    (half(lstm, 384), (8, 6, 1, 1, 1), Features(is_masked=True)),  # with none to spare
+    (half(lstm, 128), (2, 8, 1, 2, 4), Features()),
+    (half(rnn_tanh, 512), (16, 2, 2, 4, 2), Features(is_masked=True)),
     (half(indrnn, 100), (4, 2, 2, 1, 1), Features()),
 ]
 
@@ -151,4 +154,4 @@ def test_compiled_it_spills_nothing_and_takes_the_registers_it_was_given(problem
     assert re.search(r"0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads", log), log
     used, planned = int(re.search(r"Used (\d+) registers", log)[1]), cluster_forward.resources(problem, config)
     assert used <= budget.thread_registers(planned.threads, H200)
-    assert planned.registers - 48 <= used <= planned.registers + 16
+    assert planned.least_registers <= used <= planned.registers

@@ -7,8 +7,10 @@ import pytest
 from prnn.cells import gru, lstm, mgu
 from prnn.errors import UnsupportedProblem
 from prnn.facts import GPUS
+from prnn.kernels import cluster_forward
+from prnn.kernels.cluster_forward import ClusterConfig
 from prnn.plan import choose_gpu
-from prnn.plan.gpu_cost import gather_us
+from prnn.plan.gpu_cost import estimate, gather_us
 from prnn.problem import Problem
 
 H200 = GPUS["h200"]
@@ -32,6 +34,31 @@ def test_every_candidate_has_a_cost_or_a_reason(cell, hidden, batch):
 def test_more_copies_than_run_at_once_cost_more():
     one, many = (choose_gpu(half(lstm, 512), H200, batch, 256).cost for batch in (8, 1024))
     assert many.copies > many.active and many.recurrence_us > 2 * one.recurrence_us
+
+
+@pytest.mark.parametrize("hidden", [128, 256, 512])
+def test_a_cluster_serves_more_tiles_only_where_that_saves_waves(hidden):
+    """On the device two tiles of a cluster take twice the time of one."""
+    for batch in (8, 16, 64):
+        assert choose_gpu(half(lstm, hidden), H200, batch, 256).config.batch_tiles == 1
+
+
+@pytest.mark.parametrize(
+    ("hidden", "batch", "config", "measured_us"),
+    [
+        (128, 1, (8, 2, 1, 2, 1), 0.869),
+        (128, 8, (16, 1, 1, 2, 1), 1.160),
+        (256, 8, (8, 4, 1, 2, 1), 1.271),
+        (256, 64, (8, 4, 1, 1, 1), 1.704),
+        (256, 64, (8, 4, 1, 2, 4), 6.774),
+        (512, 8, (16, 4, 1, 2, 1), 1.394),
+        (512, 64, (16, 4, 1, 2, 1), 3.969),
+        (512, 64, (16, 4, 1, 2, 2), 4.157),
+    ],
+)
+def test_estimates_are_near_what_an_h200_took(hidden, batch, config, measured_us):
+    cost = estimate(cluster_forward, half(lstm, hidden), ClusterConfig(*config), batch, 256, 1, H200)
+    assert cost.step_us == pytest.approx(measured_us, rel=0.12)
 
 
 def test_nothing_runs_and_the_reasons_say_why():
