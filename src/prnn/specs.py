@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 Array = Any  # a numpy array, or a torch tensor on the CPU: anything numpy can view without a copy
@@ -45,7 +46,7 @@ class Rows:
     restart_to_initial: bool = False
     reverse: bool = False
 
-    @property
+    @cached_property
     def num_rows(self) -> int:
         if self.batch_sizes is None:
             return self.steps * self.batch

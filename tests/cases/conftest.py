@@ -37,20 +37,27 @@ class _Outcomes:
         self.path.write_text(json.dumps(self.found), encoding="utf-8")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    if not item.config.getoption("--inject", None):
-        return (yield)
-    (fault,) = {case.fault for case in CASES if case.covers(item.nodeid)}
-    with faults.injected(fault):
-        return (yield)
+@pytest.fixture(autouse=True)
+def fault(request: pytest.FixtureRequest, seed: None, cell_cache: None) -> Iterator[None]:
+    """With --inject, the fault of the test's row. In a fixture, so that a fault which no longer applies is no failed test."""
+    if not request.config.getoption("--inject", None):
+        yield
+        return
+    (case,) = [case for case in CASES if case.covers(request.node.nodeid)]
+    with faults.injected(case.fault):
+        yield
 
 
 @pytest.fixture(autouse=True)
-def seed() -> None:
+def seed() -> Iterator[None]:
+    """The same numbers every time; one thread, since tests run side by side and those of threads ask for their own."""
     import torch
 
     torch.manual_seed(0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True, scope="session")

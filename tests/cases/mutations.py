@@ -13,7 +13,11 @@ def frozen_when_parametrized(original: Any) -> Any:
         found = original(self)
         if not parametrize.is_parametrized(self):
             return found
-        return self.__dict__.setdefault("frozen", [[each.detach() for each in layer] for layer in found])
+        frozen = self.__dict__.setdefault("frozen", [[each.detach() for each in layer] for layer in found])
+        return [
+            [each if each.is_leaf else kept for each, kept in zip(*pair, strict=True)]
+            for pair in zip(found, frozen, strict=True)
+        ]
 
     return weights
 
@@ -173,14 +177,13 @@ def unrolled_over_time(original: Any) -> Any:
     return layer
 
 
-def a_loop_over_rows(original: Any) -> Any:
-    def check_batch_sizes(sizes: Any, num_rows: int, batch: int) -> None:
-        for size in sizes:
-            for row in range(int(size)):
-                original(sizes[:1], int(sizes[0]), max(batch, row))
-        original(sizes, num_rows, batch)
+def a_call_for_each_step(original: Any) -> Any:
+    def forward_packed(self: Any, input: Any, hx: Any) -> Any:
+        for rows in input.data.split(input.batch_sizes.tolist()):
+            self._run(rows[None], None, len(rows), None, None, None, False)
+        return original(self, input, hx)
 
-    return check_batch_sizes
+    return forward_packed
 
 
 def nothing_without_a_compiler(original: Any) -> Any:

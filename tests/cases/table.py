@@ -43,32 +43,32 @@ def _replaced(target: str, make: object) -> Replaced:
 CASES = (
     Case(
         1, "a parametrized weight is frozen", "https://github.com/pytorch/pytorch/issues/65688",
-        "test_weights.py::test_a_parametrized_recurrent_weight_is_read_as_it_is_now",
+        "test_weights.py::test_a_parametrized_recurrent_weight_is_read_as_it_is_now[LSTM-nn-True-33]",
         _replaced("prnn.nn.base:RecurrentBase._weights", mutations.frozen_when_parametrized),
     ),
     Case(
         5, "packed input differs from padded for batch above one", "https://github.com/pytorch/pytorch/issues/95118",
-        "test_lengths.py::test_packed_equals_padded",
+        "test_lengths.py::test_packed_equals_padded[LSTM-False-lengths2-dtype1]",
         _replaced("prnn.ops.cpu:_rows", mutations.packed_rows_in_another_order),
     ),
     Case(
         7, "results depend on the padding", "https://github.com/microsoft/onnxruntime/issues/1400",
-        "test_lengths.py::test_results_do_not_depend_on_the_padding_nor_on_the_order_of_rows",
+        "test_lengths.py::test_results_do_not_depend_on_the_padding_nor_on_the_order_of_rows[GRU-40-dtype0]",
         _replaced("prnn.ops.cpu:_padded", mutations.left_over_memory_behind_the_ends),
     ),
     Case(
         8, "the reverse direction starts in the padding", "https://github.com/onnx/onnx-tensorflow/issues/342",
-        "test_lengths.py::test_reverse_starts_at_the_last_valid_step",
+        "test_lengths.py::test_reverse_starts_at_the_last_valid_step[LSTM-lengths0]",
         _replaced("prnn.ops.arguments:pack", mutations.reverse_from_the_padding),
     ),
     Case(
         9, "a row without steps", "https://github.com/tensorflow/tensorflow/issues/36139",
-        "test_lengths.py::test_a_row_without_steps_returns_its_initial_state",
+        "test_lengths.py::test_a_row_without_steps_returns_its_initial_state[GRU-False-lengths0-dtype1]",
         _replaced("prnn.ops.arguments:pack", mutations.at_least_one_step),
     ),
     Case(
         13, "the two GRUs are mixed up", "https://github.com/microsoft/onnxscript/issues/2852",
-        "test_cells.py::test_the_reset_gate_acts_where_the_layer_says",
+        "test_cells.py::test_the_reset_gate_acts_where_the_layer_says[reset-before-dtype1]",
         _replaced("prnn.nn.layers:GRU.cell", mutations.always_reset_after),
     ),
     Case(
@@ -83,22 +83,22 @@ CASES = (
     ),
     Case(
         17, "Keras's order of gates and its two biases", "https://github.com/keras-team/keras/issues/8720",
-        "test_cells.py::test_weights_of_keras_in_their_order_of_gates",
+        "test_cells.py::test_weights_of_keras_in_their_order_of_gates[gru after]",
         _replaced("prnn.ops.arguments:Plan.split", mutations.one_bias_for_both),
     ),
     Case(
         20, "backward takes one step's mask for all", "https://github.com/lmnt-com/haste/issues/43",
-        "test_dropout.py::test_backward_uses_the_mask_that_forward_drew",
+        "test_dropout.py::test_backward_uses_the_mask_that_forward_drew[LSTM-False]",
         _replaced("torch:dropout", mutations.backward_with_the_mask_of_one_step),
     ),
     Case(
         21, "the seed does not fix dropout", "https://github.com/pytorch/pytorch/issues/90168",
-        "test_dropout.py::test_the_seed_fixes_everything_and_the_draw_is_torch_s",
+        "test_dropout.py::test_the_seed_fixes_everything_and_the_draw_is_torch_s[GRU]",
         _replaced("torch:dropout", mutations.a_generator_of_its_own),
     ),
     Case(
         23, "no step or no sequence", "https://github.com/pytorch/pytorch/issues/50192",
-        "test_sizes.py::test_no_step_or_no_sequence",
+        "test_sizes.py::test_no_step_or_no_sequence[GRU-{}-0-10-True]",
         _replaced("prnn.nn.base:check_input", mutations.no_empty_sequence),
     ),
     Case(
@@ -108,12 +108,12 @@ CASES = (
     ),
     Case(
         26, "what does not fit is not refused", "https://github.com/pytorch/pytorch/issues/114874",
-        "test_sizes.py::test_what_does_not_fit_is_refused_before_it_is_read",
+        "test_sizes.py::test_what_does_not_fit_is_refused_before_it_is_read[dtype of h0-True]",
         _replaced("prnn.nn.base:split_states", mutations.states_made_to_fit),
     ),
     Case(
         28, "strides of input and states", "https://github.com/allenai/allennlp/issues/1486",
-        "test_strides.py::test_any_strides_of_input_and_states",
+        "test_strides.py::test_any_strides_of_input_and_states[LSTM-False-dtype0]",
         _replaced("prnn.ops.cpu:_plain", mutations.strides_ignored),
     ),
     Case(
@@ -127,12 +127,12 @@ CASES = (
     ),
     Case(
         31, "no gradients in eval mode", "https://github.com/pytorch/pytorch/issues/5878",
-        "test_gradients.py::test_gradients_follow_requires_grad_and_not_the_mode",
+        "test_gradients.py::test_gradients_follow_requires_grad_and_not_the_mode[LSTM]",
         _replaced("prnn.nn.base:RecurrentBase._run", mutations.no_gradients_in_eval),
     ),
     Case(
         33, "no second derivative", "https://github.com/pytorch/pytorch/issues/5261",
-        "test_gradients.py::test_a_gradient_penalty_is_that_of_torch",
+        "test_gradients.py::test_a_gradient_penalty_is_that_of_torch[LSTM]",
         _replaced("prnn.ops.autograd:apply_backward", mutations.without_second_derivative),
     ),
     Case(
@@ -142,7 +142,7 @@ CASES = (
     ),
     Case(
         38, "weights changed between calls are not seen", "https://github.com/pytorch/pytorch/pull/56433",
-        "test_weights.py::test_weights_changed_in_place_between_calls_are_seen",
+        "test_weights.py::test_weights_changed_in_place_between_calls_are_seen[fused adam-33-no_grad]",
         _replaced("prnn.nn.base:RecurrentBase._weights", mutations.kept_from_the_first_call),
     ),
     Case(
@@ -172,7 +172,7 @@ CASES = (
     Case(
         46, "packed input far slower than padded", "https://github.com/pytorch/pytorch/issues/149194",
         "test_speed.py::test_packed_input_is_as_fast_as_padded[100-False]",
-        _replaced("prnn.ops.arguments:check_batch_sizes", mutations.a_loop_over_rows),
+        _replaced("prnn.nn.base:RecurrentBase._forward_packed", mutations.a_call_for_each_step),
     ),
     Case(
         49, "no compiler", "https://github.com/lmnt-com/haste/issues/41",
@@ -191,12 +191,12 @@ CASES = (
     ),
     Case(
         49, "a build that was cut short", "https://github.com/lmnt-com/haste/issues/22",
-        "test_install.py::test_a_damaged_cache_entry_is_built_again",
+        "test_install.py::test_a_damaged_cache_entry_is_built_again[empty]",
         _replaced("prnn.runtime.cpu.compiler:shutil.rmtree", mutations.nothing_removed),
     ),
     Case(
         49, "a library of another version", "https://github.com/lmnt-com/haste/issues/41",
-        "test_install.py::test_a_library_that_does_not_belong_is_refused_with_a_message",
+        "test_install.py::test_a_library_that_does_not_belong_is_refused_with_a_message[another library]",
         _replaced("prnn.runtime.cpu.library:BuildError", mutations.os_error),
     ),
 )  # fmt: skip

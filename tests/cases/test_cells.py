@@ -27,7 +27,7 @@ def gru_by_hand(reset_after, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("reset_after, expected", [(True, AFTER), (False, BEFORE)])
+@pytest.mark.parametrize("reset_after, expected", [(True, AFTER), (False, BEFORE)], ids=["reset-after", "reset-before"])
 def test_the_reset_gate_acts_where_the_layer_says(reset_after, expected, dtype):
     layer = gru_by_hand(reset_after, dtype)
     h0 = torch.full((1, 1, 1), 2.0, dtype=dtype)

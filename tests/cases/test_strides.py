@@ -76,7 +76,7 @@ SLICES = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES[:1])
 @pytest.mark.parametrize("hidden_size", [1, 2, 3, 5, 6, 7, 9, 15, 17, 63, 65])
 @pytest.mark.parametrize("kind", ["GRU", "LSTM"])
 def test_backward_of_any_slice_for_any_width(kind, hidden_size, dtype):

@@ -50,7 +50,7 @@ def test_a_parametrized_recurrent_weight_is_read_as_it_is_now(kind, make, warm, 
         plain.zero_grad()
         flat(layer(x))[0].square().sum().backward()
         flat(plain(x))[0].square().sum().backward()
-        assert original.grad.abs().max() > 0
+        assert original.grad is not None and original.grad.abs().max() > 0
         assert_gradients(original.grad, 2 * plain.weight_hh_l0.grad)
         with torch.no_grad():
             original.add_(0.5)
@@ -128,7 +128,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_weights_changed_in_place_between_calls_are_seen(change, batch, mode):

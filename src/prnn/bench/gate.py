@@ -1,4 +1,4 @@
-"""What rows must reach: the best peer's time over ours, on one thread, as issued for the CPU engine."""
+"""What rows must reach: the best peer's time over ours, on one thread: the targets of the CPU engine."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from prnn.cells import Cell
 from prnn.nn.arguments import check_input, check_states, lengths_tensor, reset_tensor, split_states, under_autocast
 from prnn.ops import key_of, layer
-from prnn.ops.arguments import Layer, plan_of
+from prnn.ops.arguments import Layer, plan_of, zeros
 from prnn.problem import Problem
 from prnn.specs import LayerWeights
 
@@ -186,7 +186,7 @@ class RecurrentBase(torch.nn.RNNBase):
         count = num_layers * directions
         shapes = [(count, batch, width), *[(count, batch, hidden_size)] * (len(cell.states) - 1)]
         if states is None:
-            states = [torch.zeros(shape, dtype=x.dtype, device=x.device) for shape in shapes]
+            states = [zeros(shape, x.dtype, x) for shape in shapes]
         else:
             names = ["hidden"] if len(shapes) == 1 else [f"hidden[{i}]" for i in range(len(shapes))]
             check_states(states, shapes, x, names)

@@ -12,7 +12,7 @@ from prnn import cells
 from prnn.cells import Cell
 from prnn.nn.arguments import check_input, check_states, split_states, under_autocast
 from prnn.ops import key_of, step
-from prnn.ops.arguments import Layer
+from prnn.ops.arguments import Layer, zeros
 
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
@@ -59,7 +59,7 @@ class CellBase(RNNCellBase):
         check_input(x, self.input_size, weights[0])
         shape = (x.shape[0], self.hidden_size)
         if states is None:
-            states = [torch.zeros(shape, dtype=x.dtype, device=x.device)] * len(cell.states)
+            states = [zeros(shape, x.dtype, x)] * len(cell.states)
         check_states(states, [shape] * len(states), x, [f"hidden[{i}]" for i in range(len(states))])
         config = Layer(key_of(cell), self.input_size, self.hidden_size, 0, self.bias, "forward", False)
         finals = step(x, states, weights, config)

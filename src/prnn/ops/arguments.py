@@ -19,6 +19,7 @@ from prnn.specs import LayerWeights, Rows
 
 # Key of `direction` -> for each direction of the layer whether it is the reverse one.
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "both": (False, True)}
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64, torch.float16: np.float16}
 ARITHMETIC = {
     torch.float32: torch.float32,
     torch.float64: torch.float64,
@@ -140,6 +141,13 @@ def _padded(steps: int, batch: int, reverse: tuple[bool, ...]) -> Packing:
     return pack(steps, batch, reverse)
 
 
+@lru_cache(maxsize=8)  # one input for the layers and for both passes; checking it costs as much as a short sequence
+def _packed(batch_sizes: bytes, num_rows: int, batch: int, reverse: tuple[bool, ...]) -> Packing:
+    sizes = np.frombuffer(batch_sizes, np.int64)
+    check_batch_sizes(sizes, num_rows, batch)
+    return Packing(tuple(Rows(len(sizes), batch, sizes, reverse=each) for each in reverse))
+
+
 def packing_of(
     layer: Layer,
     reverse: tuple[bool, ...],
@@ -155,9 +163,7 @@ def packing_of(
         ValueError: lengths, reset or batch_sizes do not fit x.
     """
     if batch_sizes is not None:
-        sizes = np.ascontiguousarray(batch_sizes.numpy())
-        check_batch_sizes(sizes, x.shape[0], batch)
-        return Packing(tuple(Rows(len(sizes), batch, sizes, reverse=each) for each in reverse))
+        return _packed(batch_sizes.numpy().tobytes(), int(x.shape[0]), int(batch), reverse)
     if lengths is None and reset is None:
         return _padded(int(x.shape[0]), int(batch), reverse)  # int: the slow path may be traced with symbolic sizes
     return pack(
@@ -168,3 +174,16 @@ def packing_of(
         None if reset is None else reset.numpy(),
         layer.reset_to_initial,
     )
+
+
+def zeros(shape: Sequence[int], dtype: torch.dtype, like: Tensor) -> Tensor:
+    """Zeros on the device of `like`; without torch's threads where torch would not mind (see cpu.py)."""
+    plain = type(like) in (Tensor, torch.nn.Parameter) and like.is_cpu and dtype in _NUMPY
+    if plain and torch._C._len_torch_dispatch_stack() == 0 and not torch.compiler.is_compiling():
+        return torch.from_numpy(np.zeros(shape, _NUMPY[dtype]))
+    return torch.zeros(shape, dtype=dtype, device=like.device)
+
+
+def zeros_like(tensor: Tensor) -> Tensor:
+    """Zeros in the shape of `tensor`; see `zeros`."""
+    return zeros(tensor.shape, tensor.dtype, tensor)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from prnn.ops import cpu, differentiable
-from prnn.ops.arguments import Layer
+from prnn.ops.arguments import Layer, zeros
 
 _ORDINARY = (Tensor, torch.nn.Parameter)
 _NUM_SCALARS = len(Layer._fields) + 2  # and the numbers of states and of weights
@@ -125,15 +125,14 @@ class _Forward(_Looped):
         ctx.mark_non_differentiable(saved)
         ctx.set_materialize_grads(False)  # or autograd would fill a gradient for `saved` with zeros
         ctx.save_for_backward(*inputs[_NUM_SCALARS:], saved)
-        ctx.outputs = [(each.shape, each.dtype, each.device) for each in output[:-1]]
+        ctx.outputs = [(each.shape, each.dtype) for each in output[:-1]]
 
     @staticmethod
     def backward(ctx: Any, *d_outputs: Tensor | None) -> tuple[Any, ...]:
         scalars, num_states = ctx.scalars, ctx.scalars[-2]
         batch_sizes, lengths, reset, x, *tensors, saved = ctx.saved_tensors
         gradients = [
-            torch.zeros(shape, dtype=dtype, device=device) if each is None else each
-            for each, (shape, dtype, device) in zip(d_outputs, ctx.outputs)
+            zeros(shape, dtype, x) if each is None else each for each, (shape, dtype) in zip(d_outputs, ctx.outputs)
         ]
         needs = ctx.needs_input_grad[_NUM_SCALARS + 3 :]
         d_x, d_states, d_weights = apply_backward(

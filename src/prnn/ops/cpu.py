@@ -2,48 +2,63 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from prnn import engine
-from prnn.ops.arguments import ARITHMETIC, Layer, check, check_weights, packing_of, plan_of
+from prnn.ops.arguments import ARITHMETIC, Layer, Plan, check, check_weights, packing_of, plan_of, zeros_like
 from prnn.specs import Rows
+
+Array = Any
+
+# Elements are moved by numpy: torch does it on threads of its own above 32,768 of them, and then a child forked later hangs.
 
 
 def _plain(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """Contiguous and of the dtype of the arithmetic: what the engine takes."""
     if tensor.dtype is not dtype:
         tensor = tensor.to(dtype)
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
+    return tensor if tensor.is_contiguous() else torch.from_numpy(np.ascontiguousarray(tensor.detach().numpy()))
 
 
-def _rows(tensor: Tensor, index: Tensor | None, dtype: torch.dtype) -> Tensor:
+def _rows(tensor: Tensor, index: Array | None, dtype: torch.dtype) -> Tensor:
     """The valid rows of a padded [T, B, width] (or already packed) tensor."""
     plain = _plain(tensor, dtype)
-    return plain if index is None else plain.view(-1, tensor.shape[-1]).index_select(0, index)
+    if index is None:
+        return plain
+    return torch.from_numpy(plain.detach().view(-1, tensor.shape[-1]).numpy()[index])
 
 
-def _padded(rows: Tensor, index: Tensor | None, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+def _padded(rows: Tensor, index: Array | None, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Undo `_rows`; zero where there is no row."""
     if index is not None:
-        rows = rows.new_zeros(shape).view(-1, shape[-1]).index_copy_(0, index, rows)
+        whole = np.zeros((math.prod(shape[:-1]), shape[-1]), rows.numpy().dtype)
+        whole[index] = rows.numpy()
+        rows = torch.from_numpy(whole)
     rows = rows.view(shape)
     return rows if rows.dtype is dtype else rows.to(dtype)
 
 
-def _ordered(states: Sequence[Tensor], order: Tensor | None, dtype: torch.dtype) -> list[Tensor]:
+def _ordered(states: Sequence[Tensor], order: Array | None, dtype: torch.dtype) -> list[Tensor]:
     """The states [D, B, width] in the order of the packed rows."""
     plain = [_plain(state, dtype) for state in states]
-    return plain if order is None else [state.index_select(1, order) for state in plain]
+    if order is None:
+        return plain
+    return [torch.from_numpy(np.ascontiguousarray(state.detach().numpy()[:, order])) for state in plain]
 
 
-def _unordered(states: Sequence[Tensor], order: Tensor | None, dtype: torch.dtype) -> Sequence[Tensor]:
+def _unordered(states: Sequence[Tensor], order: Array | None, dtype: torch.dtype) -> Sequence[Tensor]:
     if order is not None:
-        states = [torch.empty_like(state).index_copy_(1, order, state) for state in states]
+        result = [torch.empty_like(state) for state in states]
+        for to, state in zip(result, states):
+            to.numpy()[:, order] = state.numpy()
+        states = result
     return states if states[0].dtype is dtype else [state.to(dtype) for state in states]
 
 
@@ -61,8 +76,7 @@ def run(
     plan = plan_of(layer, x.dtype, save)
     batch, dtype = check(layer, plan, x, states, weights, batch_sizes), ARITHMETIC[x.dtype]
     packing = packing_of(layer, plan.reverse, x, batch, batch_sizes, lengths, reset)
-    index = None if packing.index is None else torch.from_numpy(packing.index)
-    order = None if packing.order is None else torch.from_numpy(packing.order)
+    index, order = packing.index, packing.order
     rows, initial = _rows(x, index, dtype), _ordered(states, order, dtype)
     num_rows, width, directions = packing.rows[0].num_rows, plan.state_sizes[0], len(plan.reverse)
     saved = None
@@ -72,7 +86,7 @@ def run(
     y = rows.new_empty((*x.shape[:-1], width) if whole else (num_rows, width * directions))
     if num_rows:
         finals = [torch.empty_like(state) for state in initial]
-        executable = engine.prepare(plan.problem, batch, packing.rows[0].steps)
+        executable = _executable(plan, batch, packing.rows[0].steps, save)
         per_direction = plan.split([_plain(weight, dtype) for weight in weights])
         for d, direction_rows in enumerate(packing.rows):
             executable.forward(
@@ -89,6 +103,16 @@ def run(
     if not whole or dtype is not x.dtype:
         y = _padded(y, index, (*x.shape[:-1], width * directions), x.dtype)
     return y, _unordered(finals, order, x.dtype), saved
+
+
+def _executable(plan: Plan, batch: int, steps: int, save: bool) -> engine.Executable:
+    executable = engine.prepare(plan.problem, batch, steps)
+    if save and executable.saved_size(1) != plan.saved_per_row:
+        raise RuntimeError(
+            f"cell {plan.cell.name!r} was first trained by another engine than the one at hand ({executable.plan.family}), for "
+            "example because compiling was allowed in between; start the process anew"
+        )
+    return executable
 
 
 def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], layer: Layer) -> list[Tensor]:
@@ -161,20 +185,18 @@ def backward(
             "saved, d_y or d_finals do not belong to this forward call: their shapes or dtypes differ from its results"
         )
     packing = packing_of(layer, plan.reverse, x, batch, batch_sizes, lengths, reset)
-    index = None if packing.index is None else torch.from_numpy(packing.index)
-    order = None if packing.order is None else torch.from_numpy(packing.order)
+    index, order = packing.index, packing.order
     # a matrix, since the stride of a dimension of size 1 may be anything
     rows, d_rows = _rows(x, index, dtype), _rows(d_y, index, dtype).view(packing.rows[0].num_rows, d_y.shape[-1])
     d_last = _ordered(d_finals, order, dtype)
     num_rows = packing.rows[0].num_rows
     plain = [_plain(weight, dtype) for weight in weights]
-    # The engine overwrites them; torch would fill them on threads of its own, and a child forked later could not.
-    blank = torch.empty_like if num_rows else torch.zeros_like
+    blank = torch.empty_like if num_rows else zeros_like  # the engine overwrites them
     d_x = blank(rows) if needs_x else None
     d_flat = [blank(weight) if needs_weights else None for weight in plain]
     if num_rows:
         d_first = [torch.empty_like(each) for each in d_last]
-        executable = engine.prepare(plan.problem, batch, packing.rows[0].steps)
+        executable = _executable(plan, batch, packing.rows[0].steps, True)
         per_direction, d_per_direction = plan.split(plain), plan.split(d_flat)
         for d, direction_rows in enumerate(packing.rows):
             d_x_here = torch.empty_like(rows) if needs_x and d else d_x
@@ -190,7 +212,7 @@ def backward(
                 d_per_direction[d],
             )
             if d_x is not None and d_x_here is not None and d:
-                d_x += d_x_here
+                d_x.numpy()[...] += d_x_here.numpy()
     else:
         d_first = [each.clone() for each in d_last]
     return (
