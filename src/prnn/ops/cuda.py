@@ -129,7 +129,7 @@ def run(
     width, count = config.output_size, len(plan.reverse)
     where = _map(x, batch, plan, batch_sizes, lengths, reset)
     steps, num_rows = len(where.offsets) - 1, int(where.offsets[-1])
-    features = Features(is_masked=where.lengths is not None or reset is not None)
+    features = Features(is_masked=where.lengths is not None or reset is not None, gates_are_float=True)
     y = x.new_empty((*x.shape[:-1], width * count))
     begin = [each.contiguous() for each in states]
     if num_rows == 0:
@@ -142,6 +142,9 @@ def run(
         call = _Call(config, plan, where, batch, [each.contiguous() for each in weights], begin, end, y)
         call.run(executable, x.reshape(num_rows, config.input_size))
     return y, end
+
+
+_HAS_OUT_DTYPE = "dtype" in torch.ops.aten.mm.overloads()  # torch 2.8 and newer
 
 
 class _Call:
@@ -166,7 +169,7 @@ class _Call:
     def run(self, executable: engine.GpuExecutable, rows: Tensor) -> None:
         offsets, batch = self.where.offsets, self.batch
         steps, count = len(offsets) - 1, len(self.plan.reverse)
-        row_bytes = len(self.plan.cell.input_gates) * self.config.hidden_size * rows.element_size() * count
+        row_bytes = len(self.plan.cell.input_gates) * self.config.hidden_size * 4 * count
         chunk = min(steps, max(1, WORKSPACE_BYTES // max(row_bytes * batch, 1)))
         starts = range(0, steps, chunk)
         # Two sets, since a launch reads the one while it writes the other.
@@ -191,7 +194,7 @@ class _Call:
                 low_row, high_row = int(offsets[low]), int(offsets[low + arguments.num_steps])
                 to, here = arguments.directions[d], self.per_direction[d]
                 if here.w_ih is not None:
-                    gates = torch.mm(rows[low_row:high_row], here.w_ih.t())
+                    gates = _input_product(rows[low_row:high_row], here.w_ih)
                     alive.append(gates)
                     to.gates = gates.data_ptr()
                 to.weight_hh, to.bias_ih, to.bias_hh = map(_address, (here.w_hh, here.b_ih, here.b_hh))
@@ -206,6 +209,13 @@ class _Call:
                 to.restart = _address(self.where.restarts[d])
                 to.first_gate_row, to.first_step, to.reverse = low_row, first, int(reverse)
             executable.launch(arguments, stream)
+
+
+def _input_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x W^T in float32: rounded to 16 bits, its errors add up over the thousands of steps that a forget gate near 1 remembers."""
+    if x.is_cuda and _HAS_OUT_DTYPE:
+        return torch.mm(x, weight.t(), out_dtype=torch.float32)
+    return torch.mm(x.float(), weight.float().t())
 
 
 def _address(tensor: Tensor | None) -> int | None:
