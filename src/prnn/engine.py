@@ -11,11 +11,14 @@ from typing import Any
 from prnn import env, facts
 from prnn.errors import PrnnFallbackWarning
 from prnn.kernels import cpu_inplace, interpreted
-from prnn.plan import Plan, choose
+from prnn.kernels.gpu import Arguments, Features, GpuFamily
+from prnn.plan import GPU_FAMILIES, GpuPlan, Plan, choose, choose_gpu
 from prnn.problem import Problem
 from prnn.runtime.cpu import library
 from prnn.runtime.cpu.compiler import NO_COMPILER, find_compiler
 from prnn.runtime.cpu.native import NativeLayer
+from prnn.runtime.cuda import compiler, driver
+from prnn.runtime.cuda.kernel import Kernel, raise_if_stopped
 from prnn.specs import Available, LayerWeights, Rows
 
 Array = Any
@@ -217,6 +220,96 @@ def _prepare(problem: Problem, batch: int, steps: int, backend: str, held: bool,
 @lru_cache(maxsize=1)
 def _cpu() -> facts.CpuFacts:
     return facts.probe_cpu()
+
+
+class GpuExecutable:
+    """A problem bound to a kernel on one device. Launching it plans nothing and allocates nothing.
+
+    Attributes:
+        directions: that one launch computes.
+    """
+
+    def __init__(self, plan: GpuPlan, kernel: Kernel) -> None:
+        self.problem, self.plan, self.directions = plan.problem, plan, plan.directions
+        self._kernel, self._family = kernel, _gpu_family(plan.family)
+
+    def launch(self, arguments: Arguments, stream: int) -> None:
+        """Run a chunk of steps (see kernels/gpu.py) on a stream of the current context.
+
+        Raises:
+            PrnnError: the driver refuses, or an earlier launch gave up waiting.
+        """
+        raise_if_stopped()
+        launch = self._family.launch(self.problem, self.plan.config, arguments.batch, self.directions)
+        arguments.clusters_per_direction = launch.copies // self.directions
+        self._kernel.launch(launch, arguments, stream)
+
+
+def plan_gpu(
+    problem: Problem, facts: facts.GpuFacts, batch: int = 1, steps: int = 1, directions: int = 1, backend: str = "auto"
+) -> GpuPlan:
+    """How a GPU that need not be at hand would run `problem`.
+
+    Raises:
+        ValueError: no family is called `backend`.
+        UnsupportedProblem: no family, or not the named one, can run it.
+    """
+    return choose_gpu(problem, facts, _bucket(batch), _bucket(steps), directions, backend)
+
+
+def prepare_gpu(
+    problem: Problem,
+    device: int,
+    features: Features,
+    batch: int = 1,
+    steps: int = 1,
+    directions: int = 1,
+    backend: str = "auto",
+) -> GpuExecutable:
+    """Choose and compile how `device` runs `problem`; as `prepare` does for the CPU.
+
+    Raises:
+        ValueError, UnsupportedProblem: as `plan_gpu`.
+        BuildError, MissingDependency: the kernel can be neither found nor compiled.
+    """
+    driver.make_current(device)
+    return _prepare_gpu(problem, device, features, _bucket(batch), _bucket(steps), directions, backend)
+
+
+@lru_cache(maxsize=1024)
+def _prepare_gpu(
+    problem: Problem, device: int, features: Features, batch: int, steps: int, directions: int, backend: str
+) -> GpuExecutable:
+    here = driver.probe(device)
+    refused: dict[tuple[str, Any], str] = {}
+    while True:  # ends: every round refuses one more candidate, or returns
+        chosen = choose_gpu(problem, here, batch, steps, directions, backend, refused)
+        kernel = _kernel(problem, device, features, chosen.family, chosen.config)
+        size = _gpu_family(chosen.family).launch(problem, chosen.config, batch, directions).cluster_size
+        if kernel.local_bytes:
+            reason = f"compiled, it spills {kernel.local_bytes} bytes a thread beside {kernel.registers} registers"
+        elif kernel.active_clusters(size) == 0:
+            reason = f"no cluster of {size} CTAs with {kernel.threads} threads and {kernel.registers} registers fits {here.name}"
+        else:
+            return GpuExecutable(chosen, kernel)
+        refused[chosen.family, chosen.config] = reason
+
+
+@lru_cache(maxsize=4096)
+def _kernel(problem: Problem, device: int, features: Features, name: str, config: Any) -> Kernel:
+    """One kernel serves all batches, steps and input sizes."""
+    family = _gpu_family(name)
+    code = compiler.cubin(
+        family.source(problem, config, features),
+        driver.probe(device).arch,
+        f"{name}-{problem.cell.name}-{problem.hidden_size}",
+    )
+    needs = family.resources(problem, config)
+    return Kernel(code, device, needs.threads, needs.shared_bytes)
+
+
+def _gpu_family(name: str) -> GpuFamily:
+    return next(family for family in GPU_FAMILIES if name == family.NAME)
 
 
 _num_threads: int | None = None

@@ -9,7 +9,7 @@ from prnn.errors import PrnnError
 
 
 def cache_dir() -> Path:
-    """The folder for compiled user cells: PRNN_CACHE_DIR, else ``prnn`` under XDG_CACHE_HOME, else ``~/.cache/prnn``.
+    """The folder for compiled cells and kernels: PRNN_CACHE_DIR, else ``prnn`` under XDG_CACHE_HOME, else ``~/.cache/prnn``.
 
     The folder is not created.
     """
@@ -35,7 +35,8 @@ def num_threads() -> int | None:
 
 
 def compile_forbidden() -> bool:
-    """True if PRNN_NO_COMPILE is set to anything but 0: cells that are not built in then run interpreted."""
+    """True if PRNN_NO_COMPILE is set to anything but 0: cells that are not built in then run interpreted, kernels come
+    from the cache."""
     return os.environ.get("PRNN_NO_COMPILE", "0") not in ("", "0")
 
 

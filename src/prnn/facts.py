@@ -44,6 +44,47 @@ class CpuFacts:
         return f"{self.name}: {self.cores} cores, {' '.join(self.isas) or 'no known instruction set'}, {caches}"
 
 
+@dataclass(frozen=True)
+class GpuFacts:
+    """A GPU as a plan sees it.
+
+    Attributes:
+        arch: what kernels are compiled for.
+        active_clusters: (cluster size, clusters that run at once with one CTA on each SM), by size; empty without clusters.
+        registers: of an SM; a thread takes at most `thread_registers`.
+        shared_bytes: that one CTA can have.
+        memory_gbytes_per_s: for what streams through: the input product.
+        half_tflops: dense, 16-bit numbers.
+    """
+
+    name: str
+    arch: str
+    sms: int
+    active_clusters: tuple[tuple[int, int], ...]
+    clock_mhz: int
+    shared_bytes: int
+    memory_gbytes_per_s: int
+    half_tflops: int
+    registers: int = 65536
+    thread_registers: int = 255
+
+    @property
+    def cluster_sizes(self) -> tuple[int, ...]:
+        """Cluster sizes that exist."""
+        return tuple(size for size, _ in self.active_clusters)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.arch}, {self.sms} SMs at {self.clock_mhz} MHz, {self.shared_bytes >> 10} KiB shared memory a CTA"
+
+
+# Counts of clusters were asked of an H200 (cudaOccupancyMaxActiveClusters); they differ between chips of one name, so a launch asks again.
+_HOPPER_CLUSTERS = ((1, 132), (2, 66), (4, 31), (8, 15), (16, 7))
+GPUS = {
+    "h100": GpuFacts("NVIDIA H100", "sm_90a", 132, _HOPPER_CLUSTERS, 1980, 227 << 10, 3350, 989),
+    "h200": GpuFacts("NVIDIA H200", "sm_90a", 132, _HOPPER_CLUSTERS, 1980, 227 << 10, 4800, 989),
+}
+
+
 def probe_cpu(root: Path = Path("/")) -> CpuFacts:
     """The CPU of this machine.
 

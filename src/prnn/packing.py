@@ -102,6 +102,17 @@ def check_batch_sizes(batch_sizes: Array, num_rows: int, batch: int) -> None:
         )
 
 
+def restart_rows(reset: Array, lengths: Array | None, reverse: bool) -> Array:
+    """uint8 [T*B]: where the state is dropped before a row of the padded batch is processed.
+
+    Args:
+        reset: bool [T, B].
+        lengths: int64 [B] or None.
+
+    """
+    return _restart(reset, lengths, None, reverse)
+
+
 def _restart(reset: Array, lengths: Array | None, index: Array | None, reverse: bool) -> Array:
     """uint8 [num_rows]: where the state is dropped before a row is processed."""
     restart = np.array(reset, dtype=np.uint8)

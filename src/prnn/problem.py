@@ -7,7 +7,8 @@ from functools import cached_property
 
 from prnn.cells import Cell
 
-DTYPES = ("float32", "float64")
+DTYPES = ("float32", "float64")  # of every engine
+HALF_DTYPES = ("float16", "bfloat16")  # of the GPU's engines: products take 16-bit numbers, all else is float32
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Problem:
     """One layer of a recurrent network. Steps, batch and lengths are run-time values and not part of it.
 
     Attributes:
-        dtype: of the arithmetic; one of DTYPES.
+        dtype: of the arithmetic; one of DTYPES or HALF_DTYPES.
         training: the forward pass keeps what the backward pass needs.
     """
 
@@ -28,8 +29,8 @@ class Problem:
     training: bool = False
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise ValueError(f"dtype must be one of {DTYPES}, got {self.dtype!r}")
+        if self.dtype not in DTYPES + HALF_DTYPES:
+            raise ValueError(f"dtype must be one of {DTYPES + HALF_DTYPES}, got {self.dtype!r}")
         for name in ("input_size", "hidden_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -77,7 +78,7 @@ class Problem:
 
     @property
     def itemsize(self) -> int:
-        return 4 if self.dtype == "float32" else 8
+        return {"float32": 4, "float64": 8}.get(self.dtype, 2)
 
     def __str__(self) -> str:
         projection = f" projected to {self.proj_size}" if self.proj_size else ""

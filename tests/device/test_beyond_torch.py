@@ -168,6 +168,18 @@ def test_vector_parameters_and_their_names():
         prnn.nn.Recurrent(torch.nn.LSTM, 3, 4)
 
 
+@pytest.mark.parametrize("cell", [prnn.cells.mgu, prnn.cells.lstm], ids=lambda cell: cell.name)
+def test_flattening_asks_cudnn_nothing(cell, monkeypatch):
+    """PyTorch's own asks it for room for parameters of the layer's mode, where they are its own and on a GPU."""
+    layer = prnn.nn.Recurrent(cell, 3, 4)
+    before = [(name, each.data_ptr()) for name, each in layer.named_parameters()]
+    asked = []
+    monkeypatch.setattr(torch.backends.cudnn, "is_acceptable", lambda tensor: asked.append(tensor) or True)
+    layer.flatten_parameters()
+    layer.to(torch.float32)
+    assert not asked and before == [(name, each.data_ptr()) for name, each in layer.named_parameters()]
+
+
 def test_options_travel_with_the_state_dict():
     """Only what torch.nn does not have adds a key, and a wrong pairing is refused."""
     before = prnn.nn.GRU(3, 4, reset_after=False)

@@ -10,8 +10,9 @@ from typing import Any
 
 from prnn import engine
 from prnn.cells import BUILTIN, Cell, find
-from prnn.plan import Plan
-from prnn.problem import DTYPES, Problem
+from prnn.facts import GPUS
+from prnn.plan import GpuPlan, Plan
+from prnn.problem import DTYPES, HALF_DTYPES, Problem
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch", type=_positive, default=1, metavar="B", help="sequences at a time (default: 1)")
     parser.add_argument("--steps", type=_positive, default=100, metavar="T", help="timesteps a call (default: 100)")
-    parser.add_argument("--dtype", choices=DTYPES, default="float32")
-    parser.add_argument("--device", choices=["cpu"], default="cpu", help="the CPU is the only device so far")
+    parser.add_argument("--dtype", choices=DTYPES + HALF_DTYPES, default="float32")
+    parser.add_argument("--device", choices=["cpu", *GPUS], default="cpu", help="a GPU need not be at hand")
+    parser.add_argument("--bidirectional", action="store_true", help="both directions in one launch (GPU)")
     parser.add_argument("--training", action="store_true", help="keep what the backward pass needs")
     parser.add_argument(
         "--stream", action="store_true", help="plan a prnn.Stream: one step a call, weights packed once"
@@ -56,10 +58,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(args: argparse.Namespace) -> Plan:
+def _plan(args: argparse.Namespace) -> Plan | GpuPlan:
     cell = _cell(args.cell, args.cell_path)
     input_size = args.hidden if args.input is None else args.input
     problem = Problem(cell, input_size, args.hidden, args.proj, dtype=args.dtype, training=args.training)
+    if args.device != "cpu":
+        directions = 2 if args.bidirectional else 1
+        return engine.plan_gpu(problem, GPUS[args.device], args.batch, args.steps, directions, args.backend)
     return engine.plan(problem, args.batch, 1 if args.stream else args.steps, args.backend, held=args.stream)
 
 
@@ -76,7 +81,7 @@ def _cell(name: str | None, path: str | None) -> Cell:
     return BUILTIN[name]
 
 
-def _as_data(plan: Plan) -> dict[str, Any]:
+def _as_data(plan: Plan | GpuPlan) -> dict[str, Any]:
     problem = {field.name: getattr(plan.problem, field.name) for field in dataclasses.fields(plan.problem)}
     return {
         "problem": {**problem, "cell": plan.problem.cell.name, "cell_digest": plan.problem.cell.digest},
@@ -85,7 +90,7 @@ def _as_data(plan: Plan) -> dict[str, Any]:
         "family": plan.family,
         "config": dataclasses.asdict(plan.config),
         "step_us": plan.step_us,
-        "weights_in": plan.cost.home,
+        "weights_in": plan.cost.home if isinstance(plan, Plan) else "registers",
         "candidates": [
             {**dataclasses.asdict(each), "step_us": each.cost.step_us if each.cost else None}
             for each in plan.candidates

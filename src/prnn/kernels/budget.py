@@ -1,8 +1,13 @@
-"""What fits in which cache: the only statement of it."""
+"""What fits where: in which cache of a CPU, in the registers and the shared memory of a GPU. The only statement of it."""
 
 from __future__ import annotations
 
-from prnn.facts import CpuFacts
+from typing import TYPE_CHECKING
+
+from prnn.facts import CpuFacts, GpuFacts
+
+if TYPE_CHECKING:
+    from prnn.kernels.gpu import Resources
 
 # The rest is for states, activations and everything that passes through.
 USABLE_SHARE = 0.75
@@ -20,3 +25,21 @@ def home(num_bytes: int, threads: int, facts: CpuFacts) -> str:
     if slice_bytes <= USABLE_SHARE * facts.l2_bytes:
         return "L2"
     return "L3" if num_bytes <= USABLE_SHARE * facts.l3_bytes else "memory"
+
+
+def thread_registers(threads: int, facts: GpuFacts) -> int:
+    """Registers that each of a CTA's threads can have: whole eights, handed out a warp at a time."""
+    return min(facts.thread_registers, facts.registers // threads // 8 * 8)
+
+
+def refuse_cta(needs: Resources, facts: GpuFacts) -> str | None:
+    """Why a CTA cannot fit on an SM, or None."""
+    limit = thread_registers(needs.threads, facts)
+    if needs.least_registers > limit:
+        return (
+            f"a thread takes at least {needs.least_registers} registers, {needs.weight_registers} of them for weights; with "
+            f"{needs.threads} threads it can have {limit}"
+        )
+    if needs.shared_bytes > facts.shared_bytes:
+        return f"a CTA takes {needs.shared_bytes} bytes of shared memory, it can have {facts.shared_bytes}"
+    return None

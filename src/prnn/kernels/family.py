@@ -11,7 +11,7 @@ from typing import Protocol
 from prnn.cells import BUILTIN
 from prnn.cells.expr import EXPENSIVE, topological
 from prnn.facts import CpuFacts
-from prnn.problem import Problem
+from prnn.problem import DTYPES, Problem
 from prnn.specs import Available
 
 
@@ -91,6 +91,8 @@ def refuse_native(problem: Problem, config: Config, available: Available) -> str
     """What stops the native engine, whatever the family: no library, no build for this CPU, or no compiler for a user's cell."""
     if not available.library:
         return available.no_library
+    if (reason := refuse_dtype(problem)) is not None:
+        return reason
     if config.isa == "none":
         return (
             f"the native engine has {len(available.isas)} builds ({', '.join(available.isas)}) and none for this CPU; "
@@ -102,6 +104,13 @@ def refuse_native(problem: Problem, config: Config, available: Available) -> str
             f"{available.no_compiler}"
         )
     return None
+
+
+def refuse_dtype(problem: Problem) -> str | None:
+    """Numbers that no CPU family computes in; layers of them are computed in float32."""
+    if problem.dtype in DTYPES:
+        return None
+    return f"the CPU computes in {' or '.join(DTYPES)}, the problem is {problem.dtype}; plan it in float32"
 
 
 def weight_bytes(problem: Problem) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import numpy as np
 from prnn.cells.interp import evaluate
 from prnn.cells.program import Program
 from prnn.facts import CpuFacts
-from prnn.kernels.family import Config, Work, count_work
+from prnn.kernels.family import Config, Work, count_work, refuse_dtype
 from prnn.problem import Problem
 from prnn.specs import Available, LayerWeights, Rows
 
@@ -30,8 +30,8 @@ def configs(problem: Problem, facts: CpuFacts, available: Available) -> tuple[Co
 
 
 def refuse(problem: Problem, config: Config, batch: int, available: Available) -> str | None:
-    """See family.Family: runs everything."""
-    return None
+    """See family.Family."""
+    return refuse_dtype(problem)
 
 
 def work(problem: Problem, batch: int, steps: int) -> Work:

@@ -44,9 +44,9 @@ def check_input(x: Tensor, input_size: int, weight: Tensor) -> None:
             "Input and parameter tensors are not at the same device, found input tensor at "
             f"{x.device} and parameter tensor at {weight.device}"
         )
-    if not (x.is_cpu or x.is_meta):
+    if not (x.is_cpu or x.is_cuda or x.is_meta):
         raise UnsupportedProblem(
-            f"prnn cannot run on {x.device}: there is an engine for the CPU only; move the layer and its input to the CPU, "
+            f"prnn cannot run on {x.device}: there are engines for the CPU and for CUDA; move the layer and its input to the CPU, "
             "or undo prnn.accelerate with prnn.restore"
         )
     if x.dtype not in _DTYPES:

@@ -205,6 +205,9 @@ class RecurrentBase(torch.nn.RNNBase):
             return x, finals[0]
         return x, [torch.cat(each) for each in zip(*finals)]
 
+    def flatten_parameters(self) -> None:
+        """Nothing: the kernels read the parameters where they lie, and PyTorch's would ask cuDNN, which knows few cells, for room."""
+
     def _weights(self) -> list[list[Tensor]]:
         """The weights of each layer as they are now, whether parameters or computed by a parametrization or a hook."""
         parameters = self._parameters

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from prnn.ops import autograd, cpu
+from prnn.ops import autograd, cpu, cuda
 from prnn.ops.arguments import ARITHMETIC, Layer, plan_of
 
 # x [T, B, input_size], or [num_rows, input_size] with batch_sizes; states [directions, B, width], one for each state of the cell;
@@ -25,6 +25,7 @@ _library.define(
 )
 _library.impl("layer", cpu.forward, "CPU")
 _library.impl("layer_backward", cpu.backward, "CPU")
+_library.impl("layer", cuda.forward, "CUDA")
 
 
 @torch.library.register_fake("prnn::layer", lib=_library)
@@ -113,11 +114,16 @@ def layer(
 
     Raises:
         RuntimeError, ValueError: an argument does not fit the others.
+        UnsupportedProblem: nothing can run it on this device.
     """
     # compilers and tracers take the operator, which has its derivative registered; torch.func takes the Function around it
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
         y, finals, _ = torch.ops.prnn.layer.default(x, states, weights, batch_sizes, lengths, reset, *config, False)
         return y, finals
+    if x.is_cuda:
+        wanted = any(each.requires_grad for each in (x, *states, *weights))
+        needs_gradient = autograd.transformed() or torch.is_grad_enabled() and wanted
+        return cuda.layer(x, states, weights, config, batch_sizes, lengths, reset, needs_gradient)
     if autograd.transformed() or torch.is_grad_enabled() and any(each.requires_grad for each in (x, *states, *weights)):
         y, *finals, _ = autograd.apply(x, states, weights, batch_sizes, lengths, reset, config)
         return y, finals

@@ -69,6 +69,25 @@ def test_plan_explains_every_candidate(capsys):
     assert all(family.NAME in text for family in FAMILIES)
 
 
+def test_plan_for_a_gpu_that_is_not_there(capsys):
+    arguments = ["plan", "lstm", "--hidden", "256", "--batch", "64", "--dtype", "float16", "--device", "h200"]
+    assert main([*arguments, "--bidirectional", "--explain"]) == 0
+    text = capsys.readouterr().out
+    assert "chosen: cluster_forward" in text and "copies of the weights: " in text
+    assert main([*arguments, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (
+        data["family"] == "cluster_forward" and data["weights_in"] == "registers" and data["config"]["cluster_size"] > 1
+    )
+
+
+def test_plan_refuses_what_the_device_cannot_do(capsys):
+    assert main(["plan", "lstm", "--hidden", "8", "--device", "h200"]) != 0
+    assert "its products take float16 or bfloat16, the problem is float32" in capsys.readouterr().err
+    assert main(["plan", "lstm", "--hidden", "8", "--dtype", "float16"]) != 0
+    assert "the CPU computes in float32 or float64" in capsys.readouterr().err
+
+
 def test_plan_as_data(capsys):
     arguments = ["--hidden", "32", "--input", "5", "--proj", "16", "--dtype", "float64", "--training", "--json"]
     assert main(["plan", "lstm", *arguments]) == 0

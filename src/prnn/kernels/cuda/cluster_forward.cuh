@@ -1,0 +1,302 @@
+// A layer's forward pass inside thread-block clusters.
+//
+// WHAT IS KEPT WHERE. A cluster holds a whole copy of R in registers, as the A-fragments of mma.m16n8k16, and serves up to
+// 8 * batch_tiles sequences; more sequences, and the other direction, are other clusters, which nobody waits for. A warp owns
+// `groups_per_warp` groups of 8 units, all gates of them, and one of `k_slices` parts of the sum over K. Rows are arranged so that after
+// the product a lane holds every gate of its (unit, sequence) cells: the cell's own arithmetic needs no exchange, and its states stay
+// in that lane's registers, in float, for the whole launch. Every CTA keeps h of all units, 16 bits each, in shared memory, twice.
+//
+// R is read from the layer's parameter as it lies there. The order in which an mma sums over K is free as long as R and h agree: lane l
+// takes units 8*(l%4) .. +7 of every 32, which are 16 contiguous bytes of a row of R and 16 contiguous bytes of h.
+//
+// WHO WAITS FOR WHOM. New h of 8 units x 8 sequences is 128 bytes, sent to every CTA of the cluster by store_async, which completes on an
+// mbarrier of the receiver: one barrier for each tile of 8 sequences and each of the two buffers. No other barrier guards the buffers:
+// a warp sends its part of h(t) only after its own reads of h(t-1), so whoever has received all of h(t) knows that the whole cluster has
+// finished with the buffer of h(t-1), which h(t+1) will overwrite. Hence warps without live units do not read h at all. With several
+// slices, the block barrier of the reduction puts the reads of the other slices before the send; each tile has partial sums of its own,
+// and a slice overwrites them only after it has received what slice 0 sent after reading them.
+//
+// A STEP COSTS one exchange inside the cluster plus one tile's product and cell; the exchange of a tile hides behind the work on the others.
+//
+// IF A WAIT FAILS the warp goes on without waiting or sending, so that block barriers still meet, writes NaN, and says so in
+// patience.stopped, which ends the waits of the others. The cluster meets once more at the end: a store into a CTA that has ended is a fault.
+#pragma once
+#include "parts/layer.cuh"
+#include "parts/math.cuh"
+
+#ifndef MUTATION  // deliberate faults, for the test of the tests
+#define MUTATION 0
+#endif
+
+namespace prnn {
+
+template <class Problem, class Config, class Cell> struct ClusterForward {
+  static constexpr int hidden = Problem::hidden, num_groups = (hidden + 7) / 8;
+  static constexpr int groups_per_warp = Config::groups_per_warp, slices = Config::k_slices, batch_tiles = Config::batch_tiles;
+  static constexpr int groups_per_cta = groups_per_warp * Config::unit_warps, num_threads = Config::unit_warps * slices * 32;
+  static constexpr int live_ctas = (num_groups + groups_per_cta - 1) / groups_per_cta;
+  static constexpr bool exchanges = Cell::num_recurrent_slots > 0;
+  // Rows of R in blocks of 8 (one gate of one group), two blocks a tile.
+  static constexpr int tiles = (groups_per_warp * Cell::num_recurrent_slots + 1) / 2;
+  static constexpr int chunks_per_slice = (hidden + 32 * slices - 1) / (32 * slices), chunks = chunks_per_slice * slices;  // of 32 of K
+  static constexpr int sums = tiles > 0 ? tiles * 4 : 1;
+  static_assert(Cell::num_stages == 1, "products that depend on others need another kernel");
+  static_assert(live_ctas <= Config::cluster_size);
+
+  struct Shared {
+    alignas(128) ptx::u32 h[2][batch_tiles][exchanges ? chunks * 4 : 1][32];  // [buffer][tile][group of 8 units][place()]
+    float partial[batch_tiles][slices > 1 ? slices - 1 : 1][slices > 1 ? Config::unit_warps * sums : 1][32];
+    ptx::Mbarrier arrived[2][batch_tiles];
+  };
+
+  // Where column b of a group stands among its 8 places: so turned that the 16-byte reads of a quarter warp meet no bank twice.
+  static PTX_FN int place(int group, int b) { return ((b + 2 * group) & 7) * 4; }
+
+  static PTX_FN void run(const Arguments& args) {
+    using Scalar = typename Problem::Scalar;
+    using Load = Access<Problem>;
+    auto& shared = ptx::shared_memory<Shared>();
+    const int tid = ptx::thread_index(), warp = tid / 32, lane = tid % 32;
+    const int unit_warp = warp % Config::unit_warps, slice = warp / Config::unit_warps;
+    const int rank = ptx::cluster_rank(), cluster = ptx::block_index() / Config::cluster_size;
+    const Direction& direction = args.directions[cluster / args.clusters_per_direction];
+    const int first_b = cluster % args.clusters_per_direction * 8 * batch_tiles;
+    const int first_group = rank * groups_per_cta + unit_warp * groups_per_warp;
+    const bool is_live = first_group < num_groups;  // this warp has units
+    const int batch = args.batch, num_steps = args.num_steps;
+    const int stride = direction.reverse ? -1 : 1;
+
+    auto row_of = [&](int t, int b) -> int64_t {
+      return (args.row_of_step ? ptx::load_constant(args.row_of_step + t) : static_cast<int64_t>(t) * batch) + b;
+    };
+    auto length_of = [&](int b) { return args.lengths ? ptx::load_constant(args.lengths + b) : 0x7fffffff; };
+    // Does sequence b start again before its step t?
+    auto restarts = [&](int t, int b, int length) {
+      return direction.restart && t < length && ptx::load_constant(direction.restart + row_of(t, b)) != 0;
+    };
+    auto initial_state = [&](int s, int b, int unit) {
+      return direction.initial[s] ? Load::state(direction.initial[s], 0, static_cast<int64_t>(b) * hidden + unit) : 0.0f;
+    };
+    auto first_state = [&](int s, int b, int unit) {
+      if (Problem::is_masked && restarts(direction.first_step, b, length_of(b))) return initial_state(s, b, unit);
+      return Load::state(direction.begin[s], direction.begin_is_float, static_cast<int64_t>(b) * hidden + unit);
+    };
+    auto live_columns = [&](int n) {  // sequences of tile n
+      const int left = batch - first_b - n * 8;
+      return left < 0 ? 0 : left > 8 ? 8 : left;
+    };
+
+    // This warp's part of R stays in registers for all steps. Row lane/4 of both blocks of a tile; see above for the order of K.
+    ptx::u32 r_weights[exchanges ? tiles : 1][exchanges ? chunks_per_slice * 2 : 1][4];
+    if constexpr (exchanges) {
+      PTX_UNROLL for (int tile = 0; tile < tiles; tile++)
+        PTX_UNROLL for (int half = 0; half < 2; half++) {
+          const int block = tile * 2 + half, unit = (first_group + block / Cell::num_recurrent_slots) * 8 + lane / 4;
+          const int gate = Problem::recurrent_gate(Cell::first_recurrent_slot + block % Cell::num_recurrent_slots);
+          const bool exists = block < groups_per_warp * Cell::num_recurrent_slots && unit < hidden;
+          const ptx::u16* row = direction.weight_hh + (static_cast<int64_t>(gate) * hidden + unit) * hidden;
+          PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++) {
+            const ptx::Word4 words = Load::weights(row, (slice * chunks_per_slice + chunk) * 32 + lane % 4 * 8, exists);
+            r_weights[tile][chunk * 2][half] = words.w[0], r_weights[tile][chunk * 2][half + 2] = words.w[1];
+            r_weights[tile][chunk * 2 + 1][half] = words.w[2], r_weights[tile][chunk * 2 + 1][half + 2] = words.w[3];
+          }
+        }
+
+      // The h with which the first step begins. Peers may send only after every CTA has set up its buffers and barriers.
+      for (int i = tid; i < batch_tiles * chunks * 4 * 32; i += num_threads) {
+        const int n = i / (chunks * 128), group = i / 32 % (chunks * 4), b = ((i % 32 / 4) - 2 * group) & 7;
+        const int unit = group * 8 + i % 4 * 2, sequence = first_b + n * 8 + b;
+        const float lo = sequence < batch && unit < hidden ? first_state(0, sequence, unit) : 0.0f;
+        const float hi = sequence < batch && unit + 1 < hidden ? first_state(0, sequence, unit + 1) : 0.0f;
+        shared.h[0][n][group][i % 32] = ptx::pack(lo, hi, Scalar{});
+        shared.h[1][n][group][i % 32] = 0;
+      }
+      if (tid == 0) {
+        PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
+          PTX_UNROLL for (int p = 0; p < 2; p++) ptx::mbarrier_init(&shared.arrived[p][n], 1);
+        ptx::mbarrier_init_fence();
+        PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
+          PTX_UNROLL for (int p = 0; p < 2; p++)
+            ptx::mbarrier_arrive_expect_bytes(&shared.arrived[p][n], num_groups * 16 * live_columns(n));
+      }
+      ptx::block_barrier();
+      ptx::cluster_barrier();
+    }
+
+    // What this lane knows of its cells: (group g of the warp, unit lane/4) x (tile n, sequences lane%4*2 + j).
+    float r_bias[groups_per_warp][Cell::num_slots] = {}, r_vector[groups_per_warp][Cell::num_vectors + 1];
+    float r_state[batch_tiles][groups_per_warp][2][Cell::num_states];
+    ptx::u32 r_gates[batch_tiles][groups_per_warp][2][Cell::num_input_slots + 1] = {};  // as loaded, for the coming step
+    int length[batch_tiles][2];
+    bool restarts_next[batch_tiles][2];
+    const bool owns_cells = is_live && slice == 0;
+    auto unit_of = [&](int g) { return (first_group + g) * 8 + lane / 4; };
+    auto sequence_of = [&](int n, int j) { return first_b + n * 8 + lane % 4 * 2 + j; };
+
+    // Loads of what step `step` takes from memory, and whether the step after it starts its sequence again.
+    auto prefetch = [&](int n, int step) {
+      const int t = direction.first_step + stride * step;
+      PTX_UNROLL for (int j = 0; j < 2; j++) {
+        const int b = sequence_of(n, j);
+        const bool is_valid = b < batch && (!Problem::is_masked || t < length[n][j]);
+        if (Problem::is_masked) restarts_next[n][j] = b < batch && step + 1 < num_steps && restarts(t + stride, b, length[n][j]);
+        if (!is_valid) continue;
+        const int64_t row = (row_of(t, b) - direction.first_gate_row) * (Problem::num_input_gates * hidden);
+        PTX_UNROLL for (int g = 0; g < groups_per_warp; g++)
+          PTX_UNROLL for (int slot = 0; slot < Cell::num_input_slots; slot++) {
+            if (unit_of(g) >= hidden) continue;
+            const int64_t index = row + Problem::input_gate(slot) * hidden + unit_of(g);
+            if constexpr (Problem::gates_are_float) {
+              r_gates[n][g][j][slot] = ptx::bits_of(ptx::load_constant(static_cast<const float*>(direction.gates) + index));
+            } else {
+              r_gates[n][g][j][slot] = ptx::load_constant(static_cast<const ptx::u16*>(direction.gates) + index);
+            }
+          }
+      }
+    };
+
+    if (owns_cells) {
+      PTX_UNROLL for (int g = 0; g < groups_per_warp; g++) {
+        if (unit_of(g) >= hidden) continue;
+        PTX_UNROLL for (int slot = 0; slot < Cell::num_slots; slot++) {
+          const int from_input = Problem::input_gate(slot), from_recurrent = Problem::recurrent_gate(slot);
+          if (direction.bias_ih && from_input >= 0)
+            r_bias[g][slot] += ptx::widen(ptx::load_constant(direction.bias_ih + from_input * hidden + unit_of(g)), Scalar{});
+          if (direction.bias_hh && from_recurrent >= 0)
+            r_bias[g][slot] += ptx::widen(ptx::load_constant(direction.bias_hh + from_recurrent * hidden + unit_of(g)), Scalar{});
+        }
+        PTX_UNROLL for (int v = 0; v < Cell::num_vectors; v++)
+          r_vector[g][v] = ptx::widen(ptx::load_constant(direction.vectors[v] + unit_of(g)), Scalar{});
+      }
+      PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
+        PTX_UNROLL for (int j = 0; j < 2; j++) {
+          const int b = sequence_of(n, j);
+          length[n][j] = Problem::is_masked && b < batch ? length_of(b) : 0;
+          PTX_UNROLL for (int g = 0; g < groups_per_warp; g++)
+            PTX_UNROLL for (int s = 0; s < Cell::num_states; s++)
+              r_state[n][g][j][s] = b < batch && unit_of(g) < hidden ? first_state(s, b, unit_of(g)) : 0.0f;
+        }
+        if (num_steps > 0) prefetch(n, 0);
+      }
+    }
+
+    bool has_stopped = false;
+    for (int step = 0; step < num_steps; step++) {
+      const int t = direction.first_step + stride * step, now = step & 1, next = now ^ 1;
+      PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
+        if (live_columns(n) == 0) continue;  // for the whole cluster
+        float z[sums] = {};
+        if constexpr (exchanges) {
+          if (is_live) {
+            if (step > 0 && !has_stopped) {
+              if (MUTATION != 1 || warp == 0)
+                has_stopped = !ptx::mbarrier_wait(&shared.arrived[now][n], MUTATION == 2 ? 0 : (step - 1) >> 1 & 1, args.patience);
+              if (has_stopped && lane == 0) ptx::store_system(args.patience.stopped, args.patience.launch);
+              if (tid == 0 && !has_stopped)  // arms the next phase
+                ptx::mbarrier_arrive_expect_bytes(&shared.arrived[now][n], num_groups * 16 * live_columns(n));
+            }
+            multiply(shared.h[now][n], slice, lane, r_weights, z);
+          }
+          if constexpr (slices > 1) {
+            if (slice > 0 && is_live) {
+              PTX_UNROLL for (int i = 0; i < sums; i++) shared.partial[n][slice - 1][unit_warp * sums + i][lane] = has_stopped ? not_a_number() : z[i];
+            }
+            if (MUTATION != 3) ptx::block_barrier();
+            if (owns_cells) {
+              PTX_UNROLL for (int other = 0; other < slices - 1; other++)
+                PTX_UNROLL for (int i = 0; i < sums; i++) z[i] += shared.partial[n][other][unit_warp * sums + i][lane];
+            }
+          }
+        }
+        if (!owns_cells) continue;
+
+        PTX_UNROLL for (int g = 0; g < groups_per_warp; g++) {
+          float h_out[2], h_next[2];  // what y shows, and what the next step multiplies
+          PTX_UNROLL for (int j = 0; j < 2; j++) {
+            float slot[Cell::num_slots], following[Cell::num_states], saved[Cell::num_saved + 1];
+            PTX_UNROLL for (int i = 0; i < Cell::num_slots; i++) {
+              slot[i] = r_bias[g][i];
+              if (i < Cell::num_input_slots) {
+                const ptx::u32 x = r_gates[n][g][j][i];
+                slot[i] += Problem::gates_are_float ? ptx::float_of(x) : ptx::widen(static_cast<ptx::u16>(x), Scalar{});
+              }
+              const int recurrent = i - Cell::first_recurrent_slot;
+              if (recurrent >= 0 && recurrent < Cell::num_recurrent_slots) {
+                const int block = g * Cell::num_recurrent_slots + recurrent;
+                slot[i] += z[block / 2 * 4 + block % 2 * 2 + j];
+              }
+            }
+            float* const state = r_state[n][g][j];
+            Cell::template forward<float>(Stage<0>{}, slot, state, r_vector[g], nullptr, following, saved);
+            const bool is_valid = !Problem::is_masked || t < length[n][j];
+            PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) {
+              if (is_valid) state[s] = following[s];
+              if (has_stopped) state[s] = not_a_number();
+            }
+            h_out[j] = is_valid || has_stopped ? state[0] : 0.0f;
+            if (Problem::is_masked && restarts_next[n][j] && !has_stopped && unit_of(g) < hidden) {
+              PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) state[s] = initial_state(s, sequence_of(n, j), unit_of(g));
+            }
+            h_next[j] = unit_of(g) < hidden ? state[0] : 0.0f;  // beyond the last unit R is zero, and 0 * NaN is not
+          }
+          if (first_group + g >= num_groups) continue;
+
+          // Transposed, a lane holds sequence lane/4, units lane%4*2 and +1: the words that the next step's mma reads.
+          const ptx::u32 y_word = ptx::transpose_8x8(ptx::pack(h_out[0], h_out[1], Scalar{}));
+          ptx::u32 h_word = y_word;
+          if (Problem::is_masked || hidden % 8 != 0) h_word = ptx::transpose_8x8(ptx::pack(h_next[0], h_next[1], Scalar{}));
+          const int column = lane / 4, group = first_group + g, b = first_b + n * 8 + column;
+          if (exchanges && step + 1 < num_steps && column < live_columns(n) && !has_stopped) {
+            ptx::u32* const target = &shared.h[next][n][group][place(group, column) + lane % 4];
+            PTX_UNROLL for (int to = 0; to < live_ctas; to++) ptx::store_async(target, h_word, &shared.arrived[next][n], to);
+          }
+          store_y(args, direction, row_of, length_of, t, b, group * 8 + lane % 4 * 2, y_word);
+        }
+        if (step + 1 < num_steps) prefetch(n, step + 1);
+      }
+    }
+
+    if (owns_cells) {
+      PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
+        PTX_UNROLL for (int g = 0; g < groups_per_warp; g++)
+          PTX_UNROLL for (int j = 0; j < 2; j++)
+            PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) {
+              const int64_t index = static_cast<int64_t>(sequence_of(n, j)) * hidden + unit_of(g);
+              if (sequence_of(n, j) < batch && unit_of(g) < hidden)
+                Load::store_state(direction.end[s], direction.end_is_float, index, r_state[n][g][j][s]);
+            }
+    }
+    if constexpr (exchanges) ptx::cluster_barrier();
+  }
+
+  // z = R h over this warp's slice of K; two chains of sums each, to hide the latency of mma.
+  template <class Weights>
+  static PTX_FN void multiply(const ptx::u32 (*h)[32], int slice, int lane, const Weights& r_weights, float (&z)[sums]) {
+    float chains[2][tiles][4] = {};
+    PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++) {
+      const int group = (slice * chunks_per_slice + chunk) * 4 + lane % 4;
+      const auto words = *reinterpret_cast<const ptx::Word4*>(&h[group][place(group, lane / 4)]);
+      PTX_UNROLL for (int tile = 0; tile < tiles; tile++) {
+        ptx::mma_m16n8k16(chains[0][tile], r_weights[tile][chunk * 2], words.w[0], words.w[1], typename Problem::Scalar{});
+        ptx::mma_m16n8k16(chains[1][tile], r_weights[tile][chunk * 2 + 1], words.w[2], words.w[3], typename Problem::Scalar{});
+      }
+    }
+    PTX_UNROLL for (int i = 0; i < sums; i++) z[i] = chains[0][i / 4][i % 4] + chains[1][i / 4][i % 4];
+  }
+
+  // Two neighbouring units of one sequence. Rows of y may start anywhere, so a word is written whole only where it is aligned.
+  template <class RowOf, class LengthOf>
+  static PTX_FN void store_y(const Arguments& args, const Direction& direction, const RowOf& row_of, const LengthOf& length_of, int t,
+                             int b, int unit, ptx::u32 word) {
+    if (b >= args.batch || unit >= hidden) return;
+    if (Problem::is_masked && !args.zero_padding && t >= length_of(b)) return;
+    ptx::u16* const y = direction.y + row_of(t, b) * args.y_pitch + unit;
+    if (unit + 1 < hidden && (reinterpret_cast<ptx::u64>(y) & 3) == 0) {
+      *reinterpret_cast<ptx::u32*>(y) = word;
+    } else {
+      y[0] = static_cast<ptx::u16>(word);
+      if (unit + 1 < hidden) y[1] = static_cast<ptx::u16>(word >> 16);
+    }
+  }
+};
+}  // namespace prnn

@@ -1,0 +1,32 @@
+// The functions that a cell's printed text calls, for V = float.
+#pragma once
+#include "parts/ptx.cuh"
+
+#define PRNN_CELL PTX_FN
+
+namespace prnn {
+template <int k> struct Stage {};  // picks an overload of a cell's functions
+
+PTX_FN float not_a_number() { return ptx::float_of(0x7fffffffu); }
+
+PTX_FN float exp(float x) { return ptx::exp(x); }
+PTX_FN float log(float x) { return ptx::log(x); }
+PTX_FN float sqrt(float x) { return ptx::sqrt(x); }
+
+// Not 0.5 * tanh.approx + 0.5, which errs by 2^-12: a forget gate near 1 would drift over thousands of steps. An overflow of the
+// power gives exactly 0.
+PTX_FN float sigmoid(float x) { return ptx::reciprocal_fast(1.0f + ptx::exp2_fast(-1.4426950408889634f * x)); }
+
+// (1 - e) / (1 + e) with e = exp(-2|x|) loses its relative accuracy near 0, where four terms of the series are good to 6e-8.
+PTX_FN float tanh(float x) {
+  const float magnitude = x < 0 ? -x : x, square = x * x;
+  const float e = ptx::exp2_fast(-2.8853900817779268f * magnitude);
+  const float far = (1.0f - e) * ptx::reciprocal_fast(1.0f + e);
+  const float near = x * (1.0f + square * (-0.33333333f + square * (0.13333333f + square * -0.053968254f)));
+  return magnitude < 0.2f ? near : x < 0 ? -far : far;
+}
+
+PTX_FN float relu(float x) { return x <= 0 ? 0.0f : x; }  // keeps NaN
+PTX_FN float maximum(float a, float b) { return a > b || a != a ? a : b; }
+PTX_FN float greater(float a, float b) { return a > b ? 1.0f : 0.0f; }
+}  // namespace prnn

@@ -1,0 +1,217 @@
+// Every hardware primitive the kernels use, one small function each. Kernels include no other header of the platform.
+// NVRTC sees inline PTX; a plain C++20 compiler sees the CPU twin of each, which runs on the emulator of tests/simt.
+#pragma once
+
+namespace ptx {
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+struct alignas(8) Mbarrier { u64 state; };  // lives in shared memory; only the mbarrier_* functions look inside
+struct alignas(16) Word4 { u32 w[4]; };
+struct Float2 { float lo, hi; };
+struct Half {};      // tags: how the 16-bit numbers of an operation are encoded
+struct Bfloat16 {};
+// No wait is endless.
+struct Patience {
+  long long cycles;  // before a wait fails; 0: every wait fails
+  u32* stopped;      // in memory that the host sees too: the number of the last launch that gave up
+  u32 launch;        // number of this launch
+};
+constexpr u32 all_mask = 0xffffffffu;
+}  // namespace ptx
+
+#ifdef __CUDACC__  // ------------------------------------------------------------------------------ GPU: inline PTX
+
+#define PTX_FN __device__ __forceinline__
+#define PTX_KERNEL(num_threads) extern "C" __global__ void __launch_bounds__(num_threads, 1)
+#define PTX_PARAMETER const __grid_constant__  // read where the launch put it, never copied
+#define PTX_UNROLL _Pragma("unroll")
+
+using int32_t = int;  // NVRTC has no <cstdint>
+using int64_t = long long;
+
+namespace ptx {
+
+// ---- where am I
+PTX_FN int thread_index() { return threadIdx.x; }
+PTX_FN int block_size() { return blockDim.x; }
+PTX_FN int block_index() { return blockIdx.x; }
+PTX_FN int cluster_rank() { u32 r; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
+
+// ---- shared memory: one dynamic allocation a CTA, laid out by a struct of the kernel
+template <class Layout> PTX_FN Layout& shared_memory() {
+  extern __shared__ __align__(128) unsigned char ptx_shared_storage[];
+  return *reinterpret_cast<Layout*>(ptx_shared_storage);
+}
+PTX_FN u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
+
+// ---- barriers
+PTX_FN void block_barrier() { __syncthreads(); }
+PTX_FN void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// ---- warp collectives: all 32 lanes call them together
+PTX_FN bool all_lanes(bool v) { return __all_sync(all_mask, v); }
+// 8x8 matrix of 16-bit numbers, transposed across the warp: lane l holds row l/4, columns (l%4)*2 and +1.
+PTX_FN u32 transpose_8x8(u32 v) {
+  u32 d; asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(v)); return d;
+}
+// c[16x8] += a[16x16] * b[16x8]; 16-bit numbers in, float accumulators.
+#define PTX_MMA(type) \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 " \
+               "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+PTX_FN void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Half) { PTX_MMA("f16"); }
+PTX_FN void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Bfloat16) { PTX_MMA("bf16"); }
+#undef PTX_MMA
+
+// ---- numbers
+PTX_FN u32 bits_of(float v) { return __float_as_uint(v); }
+PTX_FN float float_of(u32 v) { return __uint_as_float(v); }
+PTX_FN float exp2_fast(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }  // 2 ulp
+PTX_FN float reciprocal_fast(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }  // 1 ulp
+PTX_FN float exp(float x) { return expf(x); }
+PTX_FN float log(float x) { return logf(x); }
+PTX_FN float sqrt(float x) { return sqrtf(x); }
+PTX_FN u32 pack(float lo, float hi, Half) {
+  u32 d; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo)); return d;
+}
+PTX_FN u32 pack(float lo, float hi, Bfloat16) {
+  u32 d; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo)); return d;
+}
+PTX_FN float widen(u16 v, Half) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v)); return f; }
+PTX_FN float widen(u16 v, Bfloat16) { return float_of(static_cast<u32>(v) << 16); }
+
+// ---- global memory that nobody writes while the kernel runs: lets the compiler move the load across barriers and fences
+template <class T> PTX_FN T load_constant(const T* p) { return __ldg(p); }
+PTX_FN Word4 load_constant(const Word4* p) {
+  const uint4 v = __ldg(reinterpret_cast<const uint4*>(p));
+  return {v.x, v.y, v.z, v.w};
+}
+
+// ---- memory that the host sees
+PTX_FN u32 load_system(const u32* p) {
+  u32 v; asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v;
+}
+PTX_FN void store_system(u32* p, u32 v) { asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+
+// ---- mbarrier, and stores into another CTA of the cluster that complete on it
+PTX_FN void mbarrier_init(Mbarrier* bar, int num_arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(num_arrivals) : "memory");
+}
+PTX_FN void mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+PTX_FN void mbarrier_arrive_expect_bytes(Mbarrier* bar, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes) : "memory");
+}
+PTX_FN bool mbarrier_try_wait(Mbarrier* bar, int parity) {
+  u32 done;
+  asm volatile("{.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;}"
+               : "=r"(done) : "r"(shared_address(bar)), "r"(parity) : "memory");
+  return done;
+}
+// All lanes wait for the phase of this parity. False for all of them if it did not come in time, or if another CTA gave up.
+PTX_FN bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience) {
+  if (patience.cycles > 0 && all_lanes(mbarrier_try_wait(bar, parity))) return true;
+  const long long start = clock64();
+  for (u32 look = 0;; look++) {
+    // The host's memory is far away: it is read only by waits that are out of the ordinary.
+    const bool goes_on = clock64() - start < patience.cycles && (look % 64 != 63 || load_system(patience.stopped) != patience.launch);
+    if (!all_lanes(goes_on)) return false;
+    if (all_lanes(mbarrier_try_wait(bar, parity))) return true;
+  }
+}
+PTX_FN u32 map_to_rank(u32 address, int rank) {
+  u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank)); return r;
+}
+// Writes one word where `dst` lies in the CTA of that rank, and completes 4 bytes on `bar` there.
+PTX_FN void store_async(u32* dst, u32 v, Mbarrier* bar, int rank) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+               ::"r"(map_to_rank(shared_address(dst), rank)), "r"(v), "r"(map_to_rank(shared_address(bar), rank)) : "memory");
+}
+}  // namespace ptx
+
+#else  // ------------------------------------------------------------------------------------------- CPU: twins
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "simt.h"
+
+#define PTX_FN inline
+#define PTX_KERNEL(num_threads) inline void
+#define PTX_PARAMETER const
+#define PTX_UNROLL
+#define PTX_WHERE simt::Where where = simt::Where::current()  // the kernel's own line, for reports
+
+namespace ptx {
+
+inline int thread_index() { return simt::self().thread; }
+inline int block_size() { return simt::self().num_threads; }
+inline int block_index() { return simt::self().cta; }
+inline int cluster_rank() { return simt::self().cluster_rank; }
+
+template <class Layout> Layout& shared_memory() { return *reinterpret_cast<Layout*>(simt::self().shared); }
+
+inline void block_barrier(PTX_WHERE) { simt::block_barrier(where); }
+inline void cluster_barrier(PTX_WHERE) { simt::cluster_barrier(where); }
+
+inline u32 bits_of(float v) { return std::bit_cast<u32>(v); }
+inline float float_of(u32 v) { return std::bit_cast<float>(v); }
+inline float widen(u16 v, Half) { return static_cast<float>(std::bit_cast<_Float16>(v)); }
+inline float widen(u16 v, Bfloat16) { return float_of(static_cast<u32>(v) << 16); }
+inline u16 narrow(float v, Half) { return std::bit_cast<u16>(static_cast<_Float16>(v)); }
+inline u16 narrow(float v, Bfloat16) {
+  const u32 bits = bits_of(v);
+  return v != v ? 0x7fff : static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+template <class Tag> u32 pack(float lo, float hi, Tag tag) { return narrow(lo, tag) | static_cast<u32>(narrow(hi, tag)) << 16; }
+inline float exp2_fast(float x) { return std::exp2(x); }
+inline float reciprocal_fast(float x) { return 1.0f / x; }
+inline float exp(float x) { return std::exp(x); }
+inline float log(float x) { return std::log(x); }
+inline float sqrt(float x) { return std::sqrt(x); }
+
+inline bool all_lanes(bool v, PTX_WHERE) {
+  const simt::Words* lanes = simt::gather("vote.all", {v}, where);
+  bool all = true;
+  for (int l = 0; l < 32; l++) all &= lanes[l][0] != 0;
+  return all;
+}
+inline u32 transpose_8x8(u32 v, PTX_WHERE) {
+  const simt::Words* lanes = simt::gather("movmatrix", {v}, where);
+  const int lane = thread_index() % 32, row = lane / 4, col = lane % 4 * 2;  // element (row, col) comes from (col, row)
+  auto from = [&](int c) { return lanes[c * 4 + row / 2][0] >> (16 * (row & 1)) & 0xffffu; };
+  return from(col) | from(col + 1) << 16;
+}
+template <class Tag> void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Tag tag, PTX_WHERE) {
+  const simt::Words* lanes = simt::gather("mma", {a[0], a[1], a[2], a[3], b0, b1}, where);
+  const int lane = thread_index() % 32;
+  auto value = [&](u32 word, int which) { return widen(static_cast<u16>(word >> (16 * which)), tag); };
+  float rows[2][16], cols[2][16];  // of A: lane/4 and lane/4 + 8; of B: (lane%4)*2 and +1
+  for (int i = 0; i < 2; i++)
+    for (int k = 0; k < 16; k++) {
+      const int owner = k % 8 / 2, upper = k / 8;  // which of the 4 lanes of a row (column) holds k, and in which register
+      rows[i][k] = value(lanes[lane / 4 * 4 + owner][i + 2 * upper], k & 1);
+      cols[i][k] = value(lanes[(lane % 4 * 2 + i) * 4 + owner][4 + upper], k & 1);
+    }
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < 16; k++) c[i] += rows[i >> 1][k] * cols[i & 1][k];
+}
+
+template <class T> T load_constant(const T* p) { return *p; }
+
+inline void store_system(u32* p, u32 v) { *p = v; }
+
+inline void mbarrier_init(Mbarrier* bar, int num_arrivals) { simt::mbarrier_init(bar, num_arrivals); }
+inline void mbarrier_init_fence() {}  // the cluster barrier that must follow orders the emulator's memory
+inline void mbarrier_arrive_expect_bytes(Mbarrier* bar, int bytes) { simt::mbarrier_arrive_expect_bytes(bar, bytes); }
+inline bool mbarrier_wait(Mbarrier* bar, int parity, const Patience&, PTX_WHERE) {
+  return all_lanes(simt::mbarrier_wait(bar, parity, where), where);
+}
+inline void store_async(u32* dst, u32 v, Mbarrier* bar, int rank) { simt::store_async(dst, v, bar, rank); }
+}  // namespace ptx
+#endif

@@ -1,0 +1,249 @@
+"""The operators on CUDA tensors: the input product, the launches of the GPU's kernels, and PyTorch's own layers where they cannot run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from prnn import engine
+from prnn.errors import BuildError, MissingDependency, PrnnFallbackWarning, UnsupportedProblem
+from prnn.kernels import gpu
+from prnn.kernels.gpu import Features
+from prnn.ops import torch_layer
+from prnn.ops.arguments import ARITHMETIC, Layer, Plan, check, plan_of
+from prnn.packing import check_batch_sizes, check_lengths, restart_rows
+from prnn.problem import Problem
+
+# Of the input product: beyond it, time is cut into chunks whose launches carry the states.
+WORKSPACE_BYTES = 256 << 20
+NO_BACKWARD = "a gradient is asked for, and the GPU's kernels have no backward pass yet"
+
+
+def layer(
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    config: Layer,
+    batch_sizes: Tensor | None,
+    lengths: Tensor | None,
+    reset: Tensor | None,
+    needs_gradient: bool,
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """`library.layer` on CUDA tensors.
+
+    Raises:
+        UnsupportedProblem: neither a kernel nor PyTorch's own implementation can run it.
+    """
+    if needs_gradient:
+        reason = NO_BACKWARD
+    else:
+        try:
+            return run(x, states, weights, batch_sizes, lengths, reset, config)
+        except (UnsupportedProblem, BuildError, MissingDependency) as error:
+            reason = str(error)
+    plan = plan_of(config, x.dtype, False)
+    refusal = torch_layer.refuse(plan.cell, reset is not None)
+    if refusal is not None:
+        raise UnsupportedProblem(
+            f"prnn cannot run {plan.cell.name} {config.input_size} -> {config.hidden_size}, {x.dtype}, on {x.device}.\n"
+            f"The GPU's kernels: {reason}\nPyTorch's own implementation: {refusal}\nThe CPU runs it: move the layer and its input there."
+        )
+    _warn(f"{plan.cell.name} in {x.dtype} on the GPU runs in PyTorch's own implementation: {reason}")
+    check(config, plan, x, states, weights, batch_sizes)
+    return torch_layer.run(plan.cell, x, states, weights, config, batch_sizes, lengths)
+
+
+@cache
+def _warn(text: str) -> None:
+    """Once for each text."""
+    warnings.warn(text, PrnnFallbackWarning, stacklevel=4)
+
+
+@cache
+def _problem(config: Layer, dtype: torch.dtype) -> Problem:
+    return Problem(plan_of(config, dtype, False).cell, *config[1:5], str(dtype).removeprefix("torch."))
+
+
+class _Map(NamedTuple):
+    """Where the rows of a sequence lie and which of them are valid; arrays on the device."""
+
+    offsets: Any  # of every step's first row, and the number of rows; on the host
+    row_of_step: Tensor | None
+    lengths: Tensor | None
+    restarts: tuple[Tensor | None, ...]  # of each direction
+
+
+def _map(
+    x: Tensor, batch: int, plan: Plan, batch_sizes: Tensor | None, lengths: Tensor | None, reset: Tensor | None
+) -> _Map:
+    """The map of x [T, B, I], or of [num_rows, I] with batch_sizes.
+
+    Raises:
+        ValueError: lengths, reset or batch_sizes do not fit x.
+    """
+    if batch_sizes is not None:
+        sizes = np.ascontiguousarray(batch_sizes.numpy())
+        check_batch_sizes(sizes, x.shape[0], batch)
+        offsets = np.concatenate([[0], sizes.cumsum()])
+        each = (sizes[:, None] > np.arange(batch)).sum(0) if len(sizes) else np.zeros(batch, np.int64)
+        return _Map(offsets, _to(offsets[:-1], np.int64, x), _to(each, np.int32, x), (None,) * len(plan.reverse))
+    steps = x.shape[0]
+    ends = None if lengths is None else check_lengths(lengths.numpy(), steps, batch)
+    restarts: list[Tensor | None] = []
+    for reverse in plan.reverse:
+        rows = None if reset is None else restart_rows(reset.numpy(), ends, reverse)
+        restarts.append(None if rows is None else _to(rows, np.uint8, x))
+    return _Map(np.arange(steps + 1) * batch, None, None if ends is None else _to(ends, np.int32, x), tuple(restarts))
+
+
+def _to(array: Any, dtype: Any, like: Tensor) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array, dtype)).to(like.device)
+
+
+def run(
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    batch_sizes: Tensor | None,
+    lengths: Tensor | None,
+    reset: Tensor | None,
+    config: Layer,
+    backend: str = "auto",
+) -> tuple[Tensor, list[Tensor]]:
+    """Forward without gradient in a kernel of ours.
+
+    Raises:
+        UnsupportedProblem, BuildError, MissingDependency: no kernel can run it here.
+        RuntimeError, ValueError: an argument does not fit the others.
+    """
+    plan = plan_of(config, x.dtype, False)
+    batch = check(config, plan, x, states, weights, batch_sizes)
+    if any(each.device != x.device for each in (*states, *weights)):
+        raise RuntimeError(f"weights and states must be on {x.device} like the input")
+    width, count = config.output_size, len(plan.reverse)
+    where = _map(x, batch, plan, batch_sizes, lengths, reset)
+    steps, num_rows = len(where.offsets) - 1, int(where.offsets[-1])
+    features = Features(is_masked=where.lengths is not None or reset is not None, gates_are_float=True)
+    y = x.new_empty((*x.shape[:-1], width * count))
+    begin = [each.contiguous() for each in states]
+    if num_rows == 0:
+        return y, [each.clone() for each in begin]
+    with torch.cuda.device(x.device):
+        executable = engine.prepare_gpu(
+            _problem(config, x.dtype), x.device.index, features, batch, steps, count, backend
+        )
+        end = [torch.empty_like(each) for each in begin]
+        call = _Call(config, plan, where, batch, [each.contiguous() for each in weights], begin, end, y)
+        call.run(executable, x.reshape(num_rows, config.input_size))
+    return y, end
+
+
+_HAS_OUT_DTYPE = "dtype" in torch.ops.aten.mm.overloads()  # torch 2.8 and newer
+
+
+class _Call:
+    """One call: its launches, chunk after chunk."""
+
+    def __init__(
+        self,
+        config: Layer,
+        plan: Plan,
+        where: _Map,
+        batch: int,
+        weights: list[Tensor],
+        begin: list[Tensor],
+        end: list[Tensor],
+        y: Tensor,
+    ) -> None:
+        self.config, self.plan, self.where, self.batch = config, plan, where, batch
+        self.begin, self.end, self.y = begin, end, y
+        self.weights = weights
+        self.per_direction = plan.split(weights)
+
+    def run(self, executable: engine.GpuExecutable, rows: Tensor) -> None:
+        offsets, batch = self.where.offsets, self.batch
+        steps, count = len(offsets) - 1, len(self.plan.reverse)
+        row_bytes = len(self.plan.cell.input_gates) * self.config.hidden_size * 4 * count
+        chunk = min(steps, max(1, WORKSPACE_BYTES // max(row_bytes * batch, 1)))
+        starts = range(0, steps, chunk)
+        # Two sets, since a launch reads the one while it writes the other.
+        carried = [
+            [torch.empty(each.shape, dtype=torch.float32, device=rows.device) for each in self.begin]
+            for _ in range(min(2, len(starts) - 1))
+        ]
+        stream = torch.cuda.current_stream(rows.device).cuda_stream
+        for number, start in enumerate(starts):
+            arguments = gpu.Arguments(
+                lengths=_address(self.where.lengths),
+                row_of_step=_address(self.where.row_of_step),
+                y_pitch=self.y.shape[-1],
+                num_steps=min(chunk, steps - start),
+                batch=batch,
+                zero_padding=int(self.where.row_of_step is None),
+            )
+            alive = []  # until all is enqueued; the allocator orders what follows on this stream
+            for d, reverse in enumerate(self.plan.reverse):
+                first = steps - 1 - start if reverse else start
+                low = first - arguments.num_steps + 1 if reverse else first
+                low_row, high_row = int(offsets[low]), int(offsets[low + arguments.num_steps])
+                to, here = arguments.directions[d], self.per_direction[d]
+                if here.w_ih is not None:
+                    gates = _input_product(rows[low_row:high_row], here.w_ih)
+                    alive.append(gates)
+                    to.gates = gates.data_ptr()
+                to.weight_hh, to.bias_ih, to.bias_hh = map(_address, (here.w_hh, here.b_ih, here.b_hh))
+                gpu.fill(to.vectors, [each.data_ptr() for each in here.vectors if each is not None])
+                is_first, is_last = number == 0, number == len(starts) - 1
+                gpu.fill(to.begin, _states(self.begin if is_first else carried[(number - 1) % 2], d))
+                gpu.fill(to.end, _states(self.end if is_last else carried[number % 2], d))
+                if self.config.reset_to_initial:
+                    gpu.fill(to.initial, _states(self.begin, d))
+                to.begin_is_float, to.end_is_float = int(not is_first), int(not is_last)
+                to.y = self.y.data_ptr() + self.y.element_size() * d * self.config.output_size
+                to.restart = _address(self.where.restarts[d])
+                to.first_gate_row, to.first_step, to.reverse = low_row, first, int(reverse)
+            executable.launch(arguments, stream)
+
+
+def _input_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x W^T in float32: rounded to 16 bits, its errors add up over the thousands of steps that a forget gate near 1 remembers."""
+    if x.is_cuda and _HAS_OUT_DTYPE:
+        return torch.mm(x, weight.t(), out_dtype=torch.float32)
+    return torch.mm(x.float(), weight.float().t())
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _states(states: Sequence[Tensor], direction: int) -> list[int]:
+    return [each[direction].data_ptr() for each in states]
+
+
+def forward(
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    batch_sizes: Tensor | None,
+    lengths: Tensor | None,
+    reset: Tensor | None,
+    *scalars: Any,
+) -> tuple[Tensor, Sequence[Tensor], Tensor]:
+    """A kernel of the operator, for compilers and tracers; see the schema in library.py.
+
+    Raises:
+        UnsupportedProblem: `save` is asked for: there is no backward pass.
+    """
+    config, save = Layer(*scalars[:-1]), scalars[-1]
+    if save:
+        raise UnsupportedProblem(
+            f"the operator prnn::layer cannot run on {x.device}: {NO_BACKWARD}; call it under torch.no_grad()"
+        )
+    y, finals = layer(x, states, weights, config, batch_sizes, lengths, reset, needs_gradient=False)
+    return y, finals, x.new_empty(0, dtype=ARITHMETIC[x.dtype])

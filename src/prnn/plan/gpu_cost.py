@@ -1,0 +1,92 @@
+"""Microseconds of a GPU's forward pass from counted exchanges, products and bytes.
+
+The constants are measured on an H200 with the kernel of cluster_forward.py: gathers alone, by a kernel that does nothing else; the rest
+fitted to 48 timed configurations of an LSTM in float16 (128 to 512 units, 1 to 64 sequences, 256 steps), of which the estimates are within
+12 percent. Other cells, types and GPUs are extrapolated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from prnn.facts import GpuFacts
+from prnn.kernels import budget
+from prnn.kernels.gpu import GpuFamily
+from prnn.problem import Problem
+
+# All-gather inside a cluster, measured on an H200: CTAs -> (bytes, us).
+_GATHER_US = {
+    8: ((1 << 10, 0.299), (4 << 10, 0.380), (16 << 10, 0.705)),
+    16: ((1 << 10, 0.358), (4 << 10, 0.421), (16 << 10, 0.735)),
+}
+_MMA_CYCLES = 6  # of an m16n8k16 on a quarter of an SM
+_TILE_US = 0.5  # of a tile of sequences beside exchange and product: gates, waits, loop
+_SEQUENCES_US = 0.26  # conversion, sends and stores of 8 sequences; less of fewer
+# A tile takes longer where the input product of a call does not stay in the near half of the L2.
+_NEAR_BYTES, _FAR_US = 25 << 20, 0.33
+_LAUNCH_US = 6.0
+_PRODUCT_SHARE = 0.5  # of the peak that the input product reaches
+
+
+@dataclass(frozen=True)
+class GpuCost:
+    """Estimated microseconds a step, and what they are made of.
+
+    Attributes:
+        exchange_us: until all CTAs of a copy of the weights have what one step made.
+        recurrence_us: the exchange, the products and the cell, for all copies: `copies` of which `active` run at once.
+        once_us: this step's share of what is done once a call.
+    """
+
+    exchange_us: float
+    recurrence_us: float
+    input_us: float
+    once_us: float
+    copies: int
+    active: int
+
+    @property
+    def step_us(self) -> float:
+        return self.recurrence_us + self.input_us + self.once_us
+
+
+def estimate(
+    family: GpuFamily, problem: Problem, config: Any, batch: int, steps: int, directions: int, facts: GpuFacts
+) -> GpuCost:
+    """What a call costs under `config`."""
+    needs, launch = family.resources(problem, config), family.launch(problem, config, batch, directions)
+    ctas, num_bytes = family.exchanges(problem, config, min(batch, needs.sequences))
+    tiles = -(-min(batch, needs.sequences) // 8)
+    warps_per_quarter = -(-needs.threads // 128)
+    product_us = needs.weight_registers / 4 * _MMA_CYCLES * warps_per_quarter / facts.clock_mhz
+    gates = len(problem.cell.input_gates) * problem.hidden_size * directions
+    far_us = _FAR_US if 2 * gates * batch * steps > _NEAR_BYTES else 0.0
+    tile_us = product_us + _TILE_US + _SEQUENCES_US * min(batch, 8) / 8 + far_us
+    exchange_us = gather_us(ctas, num_bytes // tiles) if problem.cell.recurrent_gates else 0.0
+    # The tiles of a cluster run one after the other, and the exchange of one does not hide behind the work on the others: two take twice
+    # as long. So tiles save nothing over more copies of the weights, even where these run in waves; a tie goes to the earlier
+    # configuration, which has fewer tiles.
+    copy_us = tiles * (exchange_us + tile_us)
+    together = min(
+        2, facts.registers // (needs.threads * min(needs.registers, budget.thread_registers(needs.threads, facts)))
+    )
+    active = dict(facts.active_clusters)[launch.cluster_size] * max(together, 1)
+    waves = -(-launch.copies // active)
+    flops = 2 * batch * gates * problem.input_size
+    input_us = max(
+        flops / (facts.half_tflops * _PRODUCT_SHARE * 1e6), 4 * batch * gates / (facts.memory_gbytes_per_s * 1e3)
+    )
+    return GpuCost(exchange_us, waves * copy_us, input_us, (2 * _LAUNCH_US) / steps, launch.copies, active)
+
+
+def gather_us(ctas: int, num_bytes: int) -> float:
+    """An all-gather of `num_bytes` inside a cluster. Of 2 to 8 CTAs a step takes about the same; one alone was not measured."""
+    points = _GATHER_US[16 if ctas > 8 else 8]
+    if num_bytes <= points[0][0]:
+        return points[0][1]
+    for (low, low_us), (high, high_us) in zip(points, points[1:]):
+        if num_bytes <= high:
+            return low_us + (high_us - low_us) * (num_bytes - low) / (high - low)
+    (low, low_us), (high, high_us) = points[-2:]
+    return high_us + (high_us - low_us) / (high - low) * (num_bytes - high)

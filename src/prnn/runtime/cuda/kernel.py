@@ -1,0 +1,91 @@
+"""A kernel on a device: loaded, measured against its plan, launched."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from ctypes import c_int, c_void_p
+
+from prnn.errors import PrnnError
+from prnn.kernels.gpu import ENTRY, Arguments, Launch, Patience
+from prnn.runtime.cuda import driver
+
+# Clock cycles that a wait inside a kernel may take: seconds, where a step takes microseconds.
+PATIENCE_CYCLES = 1 << 34
+_launch_numbers = itertools.count(1)
+
+
+class Kernel:
+    """A kernel loaded for one device, whose context must be current.
+
+    Attributes:
+        registers, local_bytes: of a thread, as the driver reports them; local memory means that registers were spilled.
+    """
+
+    def __init__(self, cubin: bytes, device: int, threads: int, shared_bytes: int) -> None:
+        self._driver = driver.load()
+        self._code = cubin  # the driver may read it later
+        handle, kernel = c_void_p(), c_void_p()
+        self._check(
+            self._driver.cuLibraryLoadData(ctypes.byref(handle), cubin, None, None, 0, None, None, 0),
+            "loading a kernel",
+        )
+        self._check(self._driver.cuLibraryGetKernel(ctypes.byref(kernel), handle, ENTRY.encode()), "finding a kernel")
+        self._kernel, self._device = kernel, device
+        self.threads, self.shared_bytes = threads, shared_bytes
+        self._set(driver.MAX_DYNAMIC_SHARED_BYTES, shared_bytes)
+        self._set(driver.NON_PORTABLE_CLUSTER_SIZE, 1)
+        self.registers, self.local_bytes = self._get(driver.REGISTERS), self._get(driver.LOCAL_BYTES)
+
+    def _check(self, code: int, doing: str) -> None:
+        driver.check(self._driver, code, doing)
+
+    def _set(self, attribute: int, value: int) -> None:
+        self._check(
+            self._driver.cuKernelSetAttribute(attribute, value, self._kernel, self._device), "preparing a kernel"
+        )
+
+    def _get(self, attribute: int) -> int:
+        value = c_int()
+        code = self._driver.cuKernelGetAttribute(ctypes.byref(value), attribute, self._kernel, self._device)
+        self._check(code, "asking for a kernel's attributes")
+        return value.value
+
+    def active_clusters(self, cluster_size: int) -> int:
+        """Clusters that run at once on an idle device."""
+        config = driver.LaunchConfig.of(cluster_size, cluster_size, self.threads, self.shared_bytes)
+        count = c_int()
+        code = self._driver.cuOccupancyMaxActiveClusters(ctypes.byref(count), self._kernel, ctypes.byref(config))
+        self._check(code, "asking how many clusters run at once")
+        return count.value
+
+    def launch(self, launch: Launch, arguments: Arguments, stream: int) -> None:
+        """Enqueue on a stream of the current context. What `arguments` points to must live until the stream has come past it.
+
+        Raises:
+            PrnnError: the driver refuses the launch.
+        """
+        arguments.patience = Patience(
+            PATIENCE_CYCLES, ctypes.addressof(driver.stopped_word()), next(_launch_numbers) % (1 << 32) or 1
+        )
+        config = driver.LaunchConfig.of(launch.ctas, launch.cluster_size, launch.threads, launch.shared_bytes)
+        config.stream = stream
+        parameters = (c_void_p * 1)(ctypes.addressof(arguments))
+        code = self._driver.cuLaunchKernelEx(ctypes.byref(config), self._kernel, parameters, None)
+        self._check(code, f"launching {launch}")
+
+
+def raise_if_stopped() -> None:
+    """Report a launch that gave up waiting since the last look; costs no synchronisation.
+
+    Raises:
+        PrnnError: there was one.
+    """
+    word = driver.stopped_word()
+    if word.value:
+        number, word.value = word.value, 0
+        raise PrnnError(
+            f"launch {number} of this process gave up waiting inside a kernel after {PATIENCE_CYCLES:.1e} clock cycles; its "
+            "outputs are NaN. The device is usable; run the call again. A debugger, or another process that holds the device for "
+            "seconds, can cause this; otherwise please report it"
+        )

@@ -1,0 +1,104 @@
+"""Plans for a GPU that is not there."""
+
+import pickle
+
+import pytest
+
+from prnn.cells import gru, lstm, mgu
+from prnn.errors import UnsupportedProblem
+from prnn.facts import GPUS
+from prnn.kernels import cluster_forward
+from prnn.kernels.cluster_forward import ClusterConfig
+from prnn.plan import choose_gpu
+from prnn.plan.gpu_cost import estimate, gather_us
+from prnn.problem import Problem
+
+H200 = GPUS["h200"]
+
+
+def half(cell, hidden):
+    return Problem(cell, hidden, hidden, dtype="float16")
+
+
+@pytest.mark.parametrize("batch", [1, 8, 64, 512])
+@pytest.mark.parametrize("hidden", [1, 64, 256, 512])
+@pytest.mark.parametrize("cell", [lstm, gru], ids=lambda cell: cell.name)
+def test_every_candidate_has_a_cost_or_a_reason(cell, hidden, batch):
+    plan = choose_gpu(half(cell, hidden), H200, batch, 100, 2)
+    assert plan.chosen in plan.candidates and plan.cost.step_us > plan.cost.exchange_us > 0
+    for candidate in plan.candidates:
+        assert (candidate.cost is None) == bool(candidate.refused)
+        assert candidate.cost is None or candidate.cost.step_us >= plan.cost.step_us
+
+
+def test_more_copies_than_run_at_once_cost_more():
+    one, many = (choose_gpu(half(lstm, 512), H200, batch, 256).cost for batch in (8, 1024))
+    assert many.copies > many.active and many.recurrence_us > 2 * one.recurrence_us
+
+
+@pytest.mark.parametrize("hidden", [128, 256, 512])
+def test_a_cluster_serves_more_tiles_only_where_that_saves_waves(hidden):
+    """On the device two tiles of a cluster take twice the time of one."""
+    for batch in (8, 16, 64):
+        assert choose_gpu(half(lstm, hidden), H200, batch, 256).config.batch_tiles == 1
+
+
+@pytest.mark.parametrize(
+    ("hidden", "batch", "config", "measured_us"),
+    [
+        (128, 1, (8, 2, 1, 2, 1), 0.869),
+        (128, 8, (16, 1, 1, 2, 1), 1.160),
+        (256, 8, (8, 4, 1, 2, 1), 1.271),
+        (256, 64, (8, 4, 1, 1, 1), 1.704),
+        (256, 64, (8, 4, 1, 2, 4), 6.774),
+        (512, 8, (16, 4, 1, 2, 1), 1.394),
+        (512, 64, (16, 4, 1, 2, 1), 3.969),
+        (512, 64, (16, 4, 1, 2, 2), 4.157),
+    ],
+)
+def test_estimates_are_near_what_an_h200_took(hidden, batch, config, measured_us):
+    cost = estimate(cluster_forward, half(lstm, hidden), ClusterConfig(*config), batch, 256, 1, H200)
+    assert cost.step_us == pytest.approx(measured_us, rel=0.12)
+
+
+def test_nothing_runs_and_the_reasons_say_why():
+    with pytest.raises(UnsupportedProblem) as caught:
+        choose_gpu(half(mgu, 64), H200, 1, 1)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "no family of the GPU can run mgu 64 -> 64, float16, inference with batch 1 and steps 1. Tried:"
+    assert "cluster_forward: " in lines[1] and "1 product of a vector that the step itself computes" in lines[1]
+
+
+def test_a_refusal_after_compiling_moves_to_the_next_candidate():
+    first = choose_gpu(half(lstm, 256), H200, 8, 100)
+    reason = "compiled, it spills 8 bytes"
+    second = choose_gpu(half(lstm, 256), H200, 8, 100, refused={(first.family, first.config): reason})
+    assert second.config != first.config
+    assert f"{first.family} ({first.config}): refused: {reason}" in second.explain()
+
+
+def test_an_unknown_backend_names_those_that_exist():
+    with pytest.raises(ValueError, match=r"'auto' or one of \['cluster_forward'\] on a GPU, got 'cpu_panels'"):
+        choose_gpu(half(lstm, 64), H200, 1, 1, backend="cpu_panels")
+
+
+def test_a_plan_is_a_value_and_explains_itself():
+    plan = choose_gpu(half(lstm, 256), H200, 64, 256)
+    assert pickle.loads(pickle.dumps(plan)) == plan and isinstance(hash(plan), int)
+    assert "\n" not in str(plan)
+    text = plan.explain()
+    for part in (
+        "on NVIDIA H200: sm_90a, 132 SMs",
+        "weights: in the registers of",
+        "copies of the weights:",
+        "floor of a step",
+    ):
+        assert part in text
+    for candidate in plan.candidates:
+        assert candidate == plan.chosen or str(candidate) in text
+
+
+def test_a_gather_costs_what_was_measured_and_grows_between():
+    assert gather_us(8, 4 << 10) == 0.380 and gather_us(16, 16 << 10) == 0.735
+    times = [gather_us(8, 1 << k) for k in range(8, 18)]
+    assert times == sorted(times)

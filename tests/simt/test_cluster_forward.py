@@ -1,0 +1,119 @@
+"""The family cluster_forward on the CPU emulator, against the reference, under random schedules."""
+
+import numpy as np
+import pytest
+
+from emulator import build, has_compiler
+from layer_case import LayerCase
+from prnn.cells import BUILTIN, cell, lstm, relu, sigmoid, tanh
+from prnn.kernels import cluster_forward
+from prnn.kernels.cluster_forward import ClusterConfig
+from prnn.problem import Problem
+
+pytestmark = pytest.mark.skipif(not has_compiler(), reason="the emulator needs g++")
+NUM_SCHEDULES = 20
+
+
+@cell(states=["h", "c", "n"], gates=["a", "b", "d"], vectors=["u"])
+def own(a, b, d, h, c, n, u):
+    """Three states, a gate apart, one that takes the input alone, and the output read unit by unit."""
+    c = sigmoid(a + u * c) * c + tanh(b.recurrent) * relu(d.input)
+    return tanh(c) + 0.25 * h + 0.1 * n, c, 0.5 * n + h
+
+
+def case(each, dtype, hidden, config, steps, batch, **options):
+    return LayerCase(
+        Problem(each, 5, hidden, 0, options.pop("bias", True), dtype), ClusterConfig(*config), steps, batch, **options
+    )
+
+
+F16, BF16, B = "float16", "bfloat16", BUILTIN
+# config: cluster_size, unit_warps, groups_per_warp, k_slices, batch_tiles
+CASES = [
+    case(lstm, F16, 64, (2, 4, 1, 1, 1), 7, 8),
+    case(lstm, BF16, 64, (4, 2, 1, 2, 1), 6, 13, both=True),
+    case(lstm, F16, 37, (2, 3, 1, 1, 2), 6, 19, lengths=tuple(range(5, -1, -1)) + (6,) * 13),
+    case(lstm, F16, 72, (2, 5, 1, 2, 2), 5, 11, with_restart=True, chunk=2, reverse=True),
+    case(B["gru"], F16, 48, (2, 2, 2, 1, 1), 7, 3, both=True, with_restart=True, to_initial=True, lengths=(7, 0, 3)),
+    case(B["gru"], BF16, 33, (2, 2, 2, 2, 1), 5, 9, lengths=(5, 5, 4, 4, 3, 2, 2, 1, 0), packed=True, reverse=True, chunk=2),
+    case(B["rnn_tanh"], BF16, 64, (1, 4, 2, 1, 1), 6, 5, y_offset=1),
+    case(B["rnn_relu"], F16, 40, (2, 2, 2, 1, 1), 9, 8, bound=30.0, gates_are_float=True),
+    case(B["lstm_peephole"], F16, 24, (2, 2, 1, 1, 1), 5, 4, bias=False),
+    case(B["lstm_coupled"], F16, 56, (4, 1, 2, 1, 1), 5, 8, chunk=1),
+    case(B["indrnn"], F16, 19, (1, 2, 2, 1, 1), 6, 10, with_restart=True),
+    case(own, BF16, 17, (2, 2, 1, 1, 1), 5, 6, to_initial=True, with_restart=True, both=True),
+    case(lstm, F16, 1, (1, 1, 1, 1, 1), 4, 1),
+    case(lstm, F16, 136, (16, 2, 1, 2, 1), 4, 2),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    wanted = [(each.problem, each.config, each.features) for each in CASES]
+    return build(cluster_forward, wanted, tmp_path_factory.mktemp("simt"))
+
+
+def run(kernel, each, seed, lost_store=2**64 - 1):
+    """Launch after launch; the emulator's report if there is one."""
+    for arguments in each.arguments():
+        launch = cluster_forward.launch(each.problem, each.config, each.batch, len(each.directions))
+        report = kernel(launch, arguments, seed, lost_store)
+        if report:
+            return report
+    return None
+
+
+@pytest.mark.parametrize("index", range(len(CASES)), ids=[str(each) for each in CASES])
+def test_agrees_with_the_reference_under_random_schedules(kernels, index):
+    each, kernel = CASES[index], kernels[index]
+    each.draw()
+    for seed in range(NUM_SCHEDULES):
+        assert run(kernel, each, seed) is None
+        each.compare()
+
+
+@pytest.mark.parametrize("index", range(len(CASES)), ids=[str(each) for each in CASES])
+def test_a_launch_is_as_large_as_the_kernel(kernels, index):
+    launch = cluster_forward.launch(CASES[index].problem, CASES[index].config, 1, 1)
+    assert (launch.threads, launch.shared_bytes) == (kernels[index].threads, kernels[index].shared_bytes)
+
+
+@pytest.mark.parametrize("index", [0, 1, 4])
+def test_nan_reaches_its_own_row_only(kernels, index):
+    each = CASES[index]
+    each.nan_row = 2
+    each.draw()
+    try:
+        assert run(kernels[index], each, 0) is None
+        each.compare()
+    finally:
+        each.nan_row = -1
+
+
+@pytest.mark.parametrize("index", [0, 1, 2, 13])
+def test_a_lost_message_ends_the_launch_with_nan_and_says_so(kernels, index):
+    each = CASES[index]
+    each.draw()
+    for seed in range(5):
+        assert run(kernels[index], each, seed, lost_store=40) is None
+        assert each.stopped[0] == 5
+        assert any(np.isnan(ends[0]).any() for _, ends in each.results())
+
+
+@pytest.mark.parametrize(("mutation", "index"), [(1, 0), (2, 0), (3, 1)])
+def test_a_deliberate_fault_is_found(tmp_path, mutation, index):
+    """1: a wait left out in all warps but the first; 2: a wrong phase; 3: no barrier before the reduction."""
+    each = CASES[index]
+    (kernel,) = build(cluster_forward, [(each.problem, each.config, each.features)], tmp_path, mutation)
+    each.draw()
+
+    def is_right(seed):
+        if run(kernel, each, seed):
+            return False
+        try:
+            each.compare()
+        except AssertionError:
+            return False
+        return True
+
+    assert not all(is_right(seed) for seed in range(10))
