@@ -1,6 +1,7 @@
 """Documents: their Python blocks run and the paths that they name exist."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,9 @@ def test_layout_lists_every_room():
     rooms = [each for each in package.iterdir() if each.suffix == ".py" or (each.is_dir() and any(each.glob("*.py")))]
     unlisted = [each.name for each in rooms if f"src/prnn/{each.name}" not in text and not each.name.startswith("__")]
     assert unlisted == []
+
+
+def test_figures_of_the_readme_are_those_of_the_results():
+    summary = runpy.run_path(str(ROOT / "benchmarks/summary.py"))
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [sentence for sentence in summary["sentences"]() if f"- {sentence}" not in text] == []
