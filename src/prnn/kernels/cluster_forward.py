@@ -104,7 +104,7 @@ def resources(problem: Problem, config: ClusterConfig) -> Resources:
     slices = config.k_slices - 1
     partial = config.batch_tiles * (slices * config.unit_warps * max(tiles * 4, 1) if slices else 1) * 128
     gates = _STAGES * cells * max(program.num_input_slots, 1) * config.unit_warps * 128
-    barriers = 16 * config.batch_tiles
+    barriers = 16 * config.batch_tiles + 4
     known = weights + 4 * tiles * config.batch_tiles * (2 if tiles * config.batch_tiles < 4 else 1) + kept
     others = _OTHER_REGISTERS + _OTHER_REGISTERS_OF_A_TILE * config.batch_tiles * config.groups_per_warp
     return Resources(

@@ -27,6 +27,7 @@ constexpr u32 all_mask = 0xffffffffu;
 #define PTX_KERNEL(num_threads) extern "C" __global__ void __launch_bounds__(num_threads, 1)
 #define PTX_PARAMETER const __grid_constant__  // read where the launch put it, never copied
 #define PTX_UNROLL _Pragma("unroll")
+#define PTX_NO_UNROLL _Pragma("unroll 1")
 
 using int32_t = int;  // NVRTC has no <cstdint>
 using int64_t = long long;
@@ -44,7 +45,12 @@ template <class Layout> PTX_FN Layout& shared_memory() {
   extern __shared__ __align__(128) unsigned char ptx_shared_storage[];
   return *reinterpret_cast<Layout*>(ptx_shared_storage);
 }
-PTX_FN u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
+using Address = u32;  // of shared memory, as its own instructions want it
+// Asked for once, since the compiler computes it anew wherever it can: members are reached from it by their distance.
+PTX_FN Address address_of(const void* p) {
+  u32 a; asm volatile("{.reg .u64 p;\ncvta.to.shared.u64 p, %1;\ncvt.u32.u64 %0, p;}" : "=r"(a) : "l"(p)); return a;
+}
+PTX_FN u32 distance(const void* from, const void* to) { return static_cast<u32>(static_cast<const u8*>(to) - static_cast<const u8*>(from)); }
 
 // ---- barriers
 PTX_FN void block_barrier() { __syncthreads(); }
@@ -93,8 +99,8 @@ PTX_FN Word4 load_constant(const Word4* p) {
 }
 
 // ---- copies to shared memory in the background, seen by the lane that asked for them. Waits count groups of copies.
-PTX_FN void copy_async(float* dst, const float* src, bool exists) {  // zero if there is nothing to copy
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(dst)), "l"(src), "r"(exists ? 4 : 0) : "memory");
+PTX_FN void copy_async(Address dst, const float* src, bool exists) {  // zero if there is nothing to copy
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(exists ? 4 : 0) : "memory");
 }
 PTX_FN void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int groups> PTX_FN void copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory"); }  // but for the last
@@ -106,21 +112,21 @@ PTX_FN u32 load_system(const u32* p) {
 PTX_FN void store_system(u32* p, u32 v) { asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 
 // ---- mbarrier, and stores into another CTA of the cluster that complete on it
-PTX_FN void mbarrier_init(Mbarrier* bar, int num_arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(num_arrivals) : "memory");
+PTX_FN void mbarrier_init(Address bar, int num_arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(num_arrivals) : "memory");
 }
 PTX_FN void mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-PTX_FN void mbarrier_arrive_expect_bytes(Mbarrier* bar, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes) : "memory");
+PTX_FN void mbarrier_arrive_expect_bytes(Address bar, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
 }
-PTX_FN bool mbarrier_try_wait(Mbarrier* bar, int parity) {
+PTX_FN bool mbarrier_try_wait(Address bar, int parity) {
   u32 done;
   asm volatile("{.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;}"
-               : "=r"(done) : "r"(shared_address(bar)), "r"(parity) : "memory");
+               : "=r"(done) : "r"(bar), "r"(parity) : "memory");
   return done;
 }
 // Waits for the phase of this parity. False if it did not come in time, or if another CTA gave up. Each lane for itself.
-PTX_FN bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience) {
+PTX_FN bool mbarrier_wait(Address bar, int parity, const Patience& patience) {
   if (patience.cycles > 0 && mbarrier_try_wait(bar, parity)) return true;
   const long long start = clock64();
   for (u32 look = 0;; look++) {
@@ -132,13 +138,13 @@ PTX_FN bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience) {
     if (mbarrier_try_wait(bar, parity)) return true;
   }
 }
-PTX_FN u32 map_to_rank(u32 address, int rank) {
+PTX_FN Address map_to_rank(Address address, int rank) {
   u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank)); return r;
 }
 // Writes one word where `dst` lies in the CTA of that rank, and completes 4 bytes on `bar` there.
-PTX_FN void store_async(u32* dst, u32 v, Mbarrier* bar, int rank) {
+PTX_FN void store_async(Address dst, u32 v, Address bar, int rank) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
-               ::"r"(map_to_rank(shared_address(dst), rank)), "r"(v), "r"(map_to_rank(shared_address(bar), rank)) : "memory");
+               ::"r"(map_to_rank(dst, rank)), "r"(v), "r"(map_to_rank(bar, rank)) : "memory");
 }
 }  // namespace ptx
 
@@ -154,6 +160,7 @@ PTX_FN void store_async(u32* dst, u32 v, Mbarrier* bar, int rank) {
 #define PTX_KERNEL(num_threads) inline void
 #define PTX_PARAMETER const
 #define PTX_UNROLL
+#define PTX_NO_UNROLL
 #define PTX_WHERE simt::Where where = simt::Where::current()  // the kernel's own line, for reports
 
 namespace ptx {
@@ -164,6 +171,13 @@ inline int block_index() { return simt::self().cta; }
 inline int cluster_rank() { return simt::self().cluster_rank; }
 
 template <class Layout> Layout& shared_memory() { return *reinterpret_cast<Layout*>(simt::self().shared); }
+struct Address {
+  std::byte* p;
+  Address operator+(std::ptrdiff_t bytes) const { return {p + bytes}; }
+  template <class T> T* as() const { return reinterpret_cast<T*>(p); }
+};
+inline Address address_of(void* p) { return {static_cast<std::byte*>(p)}; }
+inline std::ptrdiff_t distance(const void* from, const void* to) { return static_cast<const u8*>(to) - static_cast<const u8*>(from); }
 
 inline void block_barrier(PTX_WHERE) { simt::block_barrier(where); }
 inline void cluster_barrier(PTX_WHERE) { simt::cluster_barrier(where); }
@@ -213,20 +227,20 @@ template <class Tag> void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0,
 
 template <class T> T load_constant(const T* p) { return *p; }
 
-inline void copy_async(float* dst, const float* src, bool exists) { simt::copy_async(dst, exists ? src : nullptr); }
+inline void copy_async(Address dst, const float* src, bool exists) { simt::copy_async(dst.as<float>(), exists ? src : nullptr); }
 inline void copy_async_commit() { simt::copy_async_commit(); }
 template <int groups> void copy_async_wait() { simt::copy_async_wait(groups); }
 
 inline void store_system(u32* p, u32 v) { *p = v; }
 
-inline void mbarrier_init(Mbarrier* bar, int num_arrivals) { simt::mbarrier_init(bar, num_arrivals); }
+inline void mbarrier_init(Address bar, int num_arrivals) { simt::mbarrier_init(bar.as<Mbarrier>(), num_arrivals); }
 inline void mbarrier_init_fence() {}  // the cluster barrier that must follow orders the emulator's memory
-inline void mbarrier_arrive_expect_bytes(Mbarrier* bar, int bytes) { simt::mbarrier_arrive_expect_bytes(bar, bytes); }
-inline bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience, PTX_WHERE) {
-  const bool has_come = simt::mbarrier_wait(bar, parity, where);
+inline void mbarrier_arrive_expect_bytes(Address bar, int bytes) { simt::mbarrier_arrive_expect_bytes(bar.as<Mbarrier>(), bytes); }
+inline bool mbarrier_wait(Address bar, int parity, const Patience& patience, PTX_WHERE) {
+  const bool has_come = simt::mbarrier_wait(bar.as<Mbarrier>(), parity, where);
   if (!has_come) store_system(patience.stopped, patience.launch);
   return has_come;
 }
-inline void store_async(u32* dst, u32 v, Mbarrier* bar, int rank) { simt::store_async(dst, v, bar, rank); }
+inline void store_async(Address dst, u32 v, Address bar, int rank) { simt::store_async(dst.as<u32>(), v, bar.as<Mbarrier>(), rank); }
 }  // namespace ptx
 #endif
