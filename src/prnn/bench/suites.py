@@ -52,7 +52,7 @@ _WORDS: dict[str, Collection[str]] = {"cell": BUILTIN, "mode": PASSES}
 def selector(text: str, words: Mapping[str, Collection[str]] = _WORDS) -> Callable[[Any], bool]:
     """What `--rows` keeps: terms with commas between, as in ``lstm,H=256,T=1``.
 
-    A term is a word, as of a cell or a pass, or a size. Terms of one kind are alternatives (``H=64,H=128``); every kind that occurs must match.
+    A term is a word (a cell, a pass) or a size. Terms of one kind are alternatives (``H=64,H=128``); every kind that occurs must match.
 
     Args:
         words: attribute of a workload -> words that it may be.

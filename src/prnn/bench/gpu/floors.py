@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from prnn.bench.gpu.workload import GpuWorkload
 from prnn.cells import BUILTIN
 from prnn.facts import GpuFacts
@@ -20,8 +22,7 @@ _GATHER_US = {
 _SYNC_US = 0.016  # a barrier of one CTA's 256 threads: all that a step on one SM has to wait for
 _SINGLE_TFLOPS, _TF32_SHARE = 67.0, 0.5  # float32 outside the tensor cores; TF32's share of the rate of 16 bits
 _TILE = 8  # sequences of the narrowest product
-# Beyond what the chip can hold, the recurrent weights come anew from the L2 in every step; measured reads reach about this.
-_L2_GBYTES_PER_S = 5500.0
+_L2_GBYTES_PER_S = 4300.0  # what 128 CTAs gather more, 16 KB each, in the 0.487 us that they take longer for it
 _REGISTER_BYTES = 4
 
 
@@ -29,45 +30,46 @@ def floor(workload: GpuWorkload, facts: GpuFacts) -> tuple[float, str]:
     """Microseconds a timestep takes at least, for all layers and directions, and what sets them.
 
     ``exchange``: in every step each of the SMs that share a copy of the recurrent weights needs what the others made, and multiplies it
-    with its part for one tile of sequences; over the best number of SMs that can hold a copy, and all copies that fit. ``arithmetic``:
-    all products of the step at the chip's rate. ``bytes``: input and output through the memory, weights that do not fit from the L2.
-    Layers one after another; both directions of a layer at once, on half of the chip each.
+    with its part for one tile of sequences; over the best number of SMs that can hold a copy, and all copies that fit. ``bytes``: where
+    no copy fits or one has too many sequences to exchange, the weights come anew from the L2 in every step, which all SMs begin
+    together; or input and output pass through the memory. ``arithmetic``: all products of the step at the chip's rate. Layers one after
+    another; both directions of a layer at once, on half of the chip each.
     """
     w, cell = workload, BUILTIN[workload.cell]
     itemsize = 4 if w.dtype == "fp32" else 2
-    tflops = {"fp16": 1.0, "bf16": 1.0, "fp32 tf32": _TF32_SHARE}.get(w.arithmetic, 0.0) * facts.half_tflops or _SINGLE_TFLOPS
+    tflops = {"fp16": 1.0, "bf16": 1.0, "fp32 tf32": _TF32_SHARE}.get(
+        w.arithmetic, 0.0
+    ) * facts.half_tflops or _SINGLE_TFLOPS
     gates = len(cell.recurrent_gates) * w.hidden
-    recurrent = gates * w.output + (w.projection * w.hidden)
-    sms = facts.sms // w.directions
-    held = facts.shared_bytes + facts.registers * _REGISTER_BYTES
-    streamed = max(0, recurrent * itemsize - sms * held)
+    recurrent = gates * w.output + w.projection * w.hidden
+    exchange_us = _exchange_us(w, recurrent, itemsize, facts, tflops / facts.sms)
+    streaming_us = _gather_us(128, 0) + w.directions * recurrent * itemsize / _L2_GBYTES_PER_S / 1e3
     total_us, total_by = 0.0, dict[str, float]()
     for layer in range(w.layers):
         width = w.input if layer == 0 else w.directions * w.output
-        products = w.batch * (recurrent + gates * width) * w.directions
         memory = w.batch * w.directions * (width + w.output) * itemsize
-        bounds = {
-            "exchange": _exchange_us(w, recurrent, itemsize, sms, held, tflops / facts.sms),
-            "arithmetic": 2 * products / tflops / 1e6,
-            "bytes": memory / facts.memory_gbytes_per_s / 1e3 + w.directions * streamed / _L2_GBYTES_PER_S / 1e3,
-        }
-        by = max(bounds, key=bounds.__getitem__)
-        total_us += bounds[by]
-        total_by[by] = total_by.get(by, 0.0) + bounds[by]
+        by, least_us = max(
+            min(("exchange", exchange_us), ("bytes", streaming_us), key=itemgetter(1)),
+            ("arithmetic", 2 * w.batch * (recurrent + gates * width) * w.directions / tflops / 1e6),
+            ("bytes", memory / facts.memory_gbytes_per_s / 1e3),
+            key=itemgetter(1),
+        )
+        total_us += least_us
+        total_by[by] = total_by.get(by, 0.0) + least_us
     return total_us, max(total_by, key=total_by.__getitem__)
 
 
-def _exchange_us(w: GpuWorkload, recurrent: int, itemsize: int, sms: int, held: int, tflops_of_sm: float) -> float:
-    least = min(-(-recurrent * itemsize // held), sms)
+def _exchange_us(w: GpuWorkload, recurrent: int, itemsize: int, facts: GpuFacts, tflops_of_sm: float) -> float:
+    """Over the numbers of SMs that can hold the weights; infinite where there are too few."""
+    sms = facts.sms // w.directions
+    least = -(-recurrent * itemsize // (facts.shared_bytes + facts.registers * _REGISTER_BYTES))
     found = []
     for ctas in sorted({1, *_GATHER_US, least}):
-        if not least <= ctas <= sms:
-            continue
-        served = -(-w.batch // (sms // ctas))
-        gather_us = _SYNC_US if ctas == 1 else _gather_us(ctas, served * w.output * itemsize)
-        product_us = 2 * min(w.batch, _TILE) * recurrent / ctas / tflops_of_sm / 1e6
-        found.append(gather_us + product_us)
-    return min(found)
+        if least <= ctas <= sms:
+            served = -(-w.batch // (sms // ctas))
+            gather_us = _SYNC_US if ctas == 1 else _gather_us(ctas, served * w.output * itemsize)
+            found.append(gather_us + 2 * min(w.batch, _TILE) * recurrent / ctas / tflops_of_sm / 1e6)
+    return min(found, default=float("inf"))
 
 
 def _gather_us(ctas: int, num_bytes: int) -> float:

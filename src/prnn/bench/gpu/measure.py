@@ -178,7 +178,10 @@ def as_row(suite: str, origin: Origin, workload: GpuWorkload, measured: Measured
     best_peer = min(medians, key=medians.__getitem__, default=None)
     row: Row = {
         "suite": suite_name(suite, workload),
-        **origin,
+        "device": origin["device"],
+        "versions": origin["versions"],
+        "commit": origin["commit"],
+        "date": origin["date"],
         "cell": workload.cell,
         "dtype": workload.dtype,
         "math": workload.math,

@@ -36,10 +36,14 @@ _DENOISER = (
     "https://github.com/facebookresearch/denoiser/blob/8afd7c166699bb3c8b2d95b6dd706f71e1075df0/denoiser/demucs.py"
 )
 _EASYOCR = "https://github.com/JaidedAI/EasyOCR/blob/c4f3cd7225efd4f85451bd8b4a7646ae9a092420/easyocr/easyocr.py"
-_ISAAC = "https://github.com/isaac-sim/IsaacGymEnvs/tree/aeed298638a1f7b5421b38f5f3cc2d1079b6d9c3/isaacgymenvs/cfg/train"
+_ISAAC = (
+    "https://github.com/isaac-sim/IsaacGymEnvs/tree/aeed298638a1f7b5421b38f5f3cc2d1079b6d9c3/isaacgymenvs/cfg/train"
+)
 _NEMO = "https://github.com/NVIDIA/NeMo/blob/1f0f7753f33a52f5e27a89dd2f8f67df5489a281/examples/asr/conf/fastconformer/fast-conformer_transducer_bpe.yaml"
 _DEEPBENCH = "https://github.com/baidu-research/DeepBench/blob/da81ba7820739e2e506dc27f382d15be5479f98f/code/kernels/rnn_problems.h"
-_NEURALFORECAST = "https://github.com/Nixtla/neuralforecast/tree/5ffa0d08b8bea5173d230f4fd23f734896e1e0e3/neuralforecast/models"
+_NEURALFORECAST = (
+    "https://github.com/Nixtla/neuralforecast/tree/5ffa0d08b8bea5173d230f4fd23f734896e1e0e3/neuralforecast/models"
+)
 
 NETWORKS = (
     Network(

@@ -86,7 +86,9 @@ def _device(commit: str | None) -> tuple[GpuFacts, Origin]:
     except ImportError as error:
         raise MissingDependency('prnn bench needs torch: install with  pip install "persistent-rnn[bench]"') from error
     if not torch.cuda.is_available():
-        raise PrnnError("this suite is measured on an NVIDIA GPU, and PyTorch finds none (torch.cuda.is_available() is False)")
+        raise PrnnError(
+            "this suite is measured on an NVIDIA GPU, and PyTorch finds none (torch.cuda.is_available() is False)"
+        )
     facts, where = driver.probe(0), origin(probe_cpu())
     where["device"], where["commit"] = facts.name, commit or where["commit"]
     where["versions"] |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}

@@ -14,7 +14,9 @@ T = TypeVar("T")
 
 # name of a peer -> what it is; a suite's peers are tried in this order. The names of cuDNN's end in those of its algorithms.
 CUDNN = "cudnn_"
-CUDNN_PEERS = tuple(CUDNN + each for each in ("standard", "persist_static", "persist_dynamic", "persist_static_small_h"))
+CUDNN_PEERS = tuple(
+    CUDNN + each for each in ("standard", "persist_static", "persist_dynamic", "persist_static_small_h")
+)
 TORCH, TORCH_GRAPH, GEMM, GEMM_LAUNCHED = "torch.nn", "cuda_graph", "dense_gemm", "dense_gemm_launched"
 
 FALLBACK = "torch"  # the family of a row that PyTorch's own implementation ran: it is not this library's

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from prnn.bench.gpu.suites import CUDNN, FALLBACK, GEMM_LAUNCHED, TORCH
+from prnn.bench.gpu.suites import CUDNN, FALLBACK, GEMM_LAUNCHED, TORCH, TORCH_GRAPH
 from prnn.bench.gpu.workload import GpuWorkload, key, key_of
 from prnn.bench.rows import Row
 from prnn.bench.text import microseconds
@@ -47,7 +47,8 @@ class Verdict:
 
 def best_cudnn(row: Row) -> float | None:
     """Microseconds of the fastest of cuDNN's algorithms; torch.nn runs one of them, and counts where it is faster."""
-    return min((us for name, us in row["peers"].items() if name.startswith(CUDNN) or name == TORCH), default=None)
+    names = (TORCH, TORCH_GRAPH)
+    return min((us for name, us in row["peers"].items() if name.startswith(CUDNN) or name in names), default=None)
 
 
 def is_ours(row: Row) -> bool:
@@ -85,7 +86,9 @@ def judge(suite: str, rows: Sequence[Row], expected: Iterable[GpuWorkload]) -> l
     verdicts += [Verdict(False, f"{name_of(row)}: {row['plan']}"[:200]) for row in fallbacks]
     for row in ours:
         if (best := best_cudnn(row)) is not None and row["ours_us"] is not None and best / row["ours_us"] < LEAST_RATIO:
-            verdicts.append(Verdict(False, f"{name_of(row)}: {best / row['ours_us']:.2f}x the best cuDNN, asked {LEAST_RATIO}"))
+            verdicts.append(
+                Verdict(False, f"{name_of(row)}: {best / row['ours_us']:.2f}x the best cuDNN, asked {LEAST_RATIO}")
+            )
     if suite == "dense":
         for arithmetic, least in CUDNN_RATIO.items():
             chosen = [row for row in ours if f"{row['dtype']} {row['math']}".strip() == arithmetic]
@@ -127,9 +130,21 @@ def text(rows: Sequence[Row]) -> str:
     for (suite, arithmetic, cell), chosen in sorted(groups.items()):
         ours = [row for row in chosen if is_ours(row)]
         best = ratios(ours, best_cudnn)
-        means = (mean(best), min(best, default=None), mean(ratios(ours, _torch)), mean(ratios(ours, lambda r: r["floor_us"])))
+        means = (
+            mean(best),
+            min(best, default=None),
+            mean(ratios(ours, _torch)),
+            mean(ratios(ours, lambda r: r["floor_us"])),
+        )
         lines.append(
-            [suite, cell, arithmetic, str(len(chosen)), str(len(ours)), *("-" if v is None else f"{v:.2f}" for v in means)]
+            [
+                suite,
+                cell,
+                arithmetic,
+                str(len(chosen)),
+                str(len(ours)),
+                *("-" if v is None else f"{v:.2f}" for v in means),
+            ]
         )
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join("  ".join(part.rjust(width) for part, width in zip(line, widths)) for line in lines)

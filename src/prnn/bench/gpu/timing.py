@@ -49,7 +49,7 @@ class DeviceTimer:
             self._sleep_us = min(MOST_SLEEP_US, 2 * self._sleep_us)
         else:
             self._grows = False
-        return begin.elapsed_time(end) * 1e3
+        return float(begin.elapsed_time(end)) * 1e3
 
 
 class WallTimer:

@@ -37,7 +37,8 @@ def truth(workload: GpuWorkload, data: Data) -> Tensor:
         outputs = []
         for direction in range(w.directions):
             first = each * (layer * w.directions + direction)
-            weights = LayerWeights(*(weight.double() for weight in data.weights[first : first + each]))
+            w_ih, w_hh, b_ih, b_hh, *w_hr = (weight.double() for weight in data.weights[first : first + each])
+            weights = LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr[0] if w_hr else None)
             sizes = (w.output, *[w.hidden] * (len(cell.states) - 1))
             states = [y.new_zeros(y.shape[1], size) for size in sizes]
             outputs.append(reference.layer(cell, y, weights, states, reverse=direction == 1, xp=torch)[0])

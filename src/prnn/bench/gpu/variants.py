@@ -72,7 +72,7 @@ def _module(room: Any, workload: GpuWorkload, device: Any) -> torch.nn.Module:
 @contextlib.contextmanager
 def float32_math(math: str) -> Iterator[None]:
     """PyTorch's settings for float32: TF32 in cuDNN and in products where `math` is ``tf32``, nowhere where it is ``ieee``."""
-    rooms = torch.backends.cudnn, torch.backends.cuda.matmul
+    rooms: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.cuda.matmul)
     before = [room.allow_tf32 for room in rooms]
     try:
         for room in rooms:

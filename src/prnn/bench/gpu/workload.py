@@ -69,14 +69,15 @@ def suite_name(suite: str, workload: GpuWorkload) -> str:
     return f"{suite}_graph" if workload.timing == "graph" else suite
 
 
+_TELLING = ("cell", "dtype", "math", "hidden", "batch", "steps", "input", "layers", "directions", "projection")
+
+
 def key_of(row: Row) -> tuple[object, ...]:
     """What tells the rows of a suite apart."""
-    sizes = ("hidden", "batch", "steps", "input", "layers", "directions", "projection")
-    return (row["suite"], row["cell"], row["dtype"], row["math"], *(row[each] for each in sizes), row.get("network", ""))  # type: ignore[literal-required]
+    values = dict(row)
+    return (row["suite"], *(values[name] for name in _TELLING), row.get("network", ""))
 
 
 def key(suite: str, workload: GpuWorkload) -> tuple[object, ...]:
     """`key_of` the row that `workload` makes."""
-    w = workload
-    sizes = (w.hidden, w.batch, w.steps, w.input, w.layers, w.directions, w.projection)
-    return (suite_name(suite, w), w.cell, w.dtype, w.math, *sizes, w.network)
+    return (suite_name(suite, workload), *(getattr(workload, name) for name in _TELLING), workload.network)
