@@ -5,7 +5,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from null.bench.gpu.fake_cudnn import FakeCudnn, read  # noqa: E402
-
 from prnn.bench.gpu import cudnn  # noqa: E402
 from prnn.bench.gpu.variants import draw  # noqa: E402
 from prnn.bench.gpu.workload import GpuWorkload  # noqa: E402
