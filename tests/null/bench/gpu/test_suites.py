@@ -65,7 +65,7 @@ def test_every_beginning_of_a_run_covers_the_space():
         (GpuWorkload("lstm", "fp16", "", 256, 8, 256, 256), 0.28, 0.4, "exchange"),  # a cluster
         (GpuWorkload("lstm", "fp16", "", 1024, 8, 256, 1024), 0.6, 0.9, "exchange"),  # more SMs than a cluster has
         (GpuWorkload("lstm", "fp16", "", 2048, 128, 256, 2048), 8.5, 9.0, "arithmetic"),
-        (GpuWorkload("lstm", "fp32", "tf32", 3072, 64, 256, 3072), 36.0, 37.0, "bytes"),  # 151 MB do not fit the chip
+        (GpuWorkload("lstm", "fp32", "tf32", 3072, 64, 256, 3072), 35.5, 36.5, "bytes"),  # 151 MB do not fit the chip
         (GpuWorkload("lstm", "fp16", "", 64, 16384, 1, 1024), 8.0, 9.5, "arithmetic"),
         (GpuWorkload("lstm", "fp32", "ieee", 1024, 128, 256, 1024), 30.0, 40.0, "arithmetic"),
         (GpuWorkload("gru", "fp32", "tf32", 6144, 1, 256, 6144), 100.0, 110.0, "bytes"),
