@@ -92,7 +92,7 @@ def networks(rows: Sequence[Row]) -> Figure:
     labels = [f"{row['network']}, {row['cell']} {row['hidden']}, {_arithmetic(row)}" for row in rows]
     colours = [(COLOURS[0], 0.3 if row["family"] == FALLBACK else 1.0) for row in rows]
     bars = axes.barh(range(len(rows)), [row["ratio"] or 0.0 for row in rows], color=colours)
-    axes.bar_label(bars, [f" {row['ratio']:.2f} {row['best_peer']}" for row in rows], fontsize=7)
+    axes.bar_label(bars, [f" {row['ratio']:.2f} {_short(row['best_peer'] or '')}" for row in rows], fontsize=7)
     axes.axvline(1, color="black", linewidth=1)
     axes.set(xscale="log", xlabel="times as fast as the best peer", ylim=(-0.6, len(rows) - 0.4))
     axes.set_yticks(range(len(rows)), labels, fontsize=7)

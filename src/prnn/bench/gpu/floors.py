@@ -74,7 +74,8 @@ def _exchange_us(w: GpuWorkload, recurrent: int, itemsize: int, facts: GpuFacts,
 
 def _gather_us(ctas: int, num_bytes: int) -> float:
     """Between the measured sizes on a line; below them what the smallest takes; above them as the last two rise."""
-    points = _GATHER_US[max((each for each in _GATHER_US if each <= ctas), default=2)]
+    # The nearest that is not larger, but never a cluster for more CTAs than one can have.
+    points = _GATHER_US[max(each for each in _GATHER_US if each <= max(ctas, 32 if ctas > 16 else 2))]
     if num_bytes <= points[0][0]:
         return points[0][1]
     (low, low_us), (high, high_us) = next(

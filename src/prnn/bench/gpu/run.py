@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from prnn.bench.gpu.measure import as_row, measure
@@ -102,12 +103,15 @@ def _compile(workloads: Sequence[GpuWorkload]) -> None:
         groups.setdefault((each.cell, each.arithmetic, each.hidden), []).append(each)
     context = multiprocessing.get_context("spawn")  # a forked process could not use the GPU
     processes = min(MOST_PROCESSES, probe_cpu().cores, len(groups))
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        for number, failure in enumerate(pool.map(_run_once, groups.values()), 1):
-            if number % 10 == 0 or number == len(groups):
-                say(f"kernels of {number} of {len(groups)} layers are compiled")
-            if failure:
-                say(f"      {failure}")
+    try:
+        with ProcessPoolExecutor(processes, mp_context=context) as pool:
+            for number, failure in enumerate(pool.map(_run_once, groups.values()), 1):
+                if number % 10 == 0 or number == len(groups):
+                    say(f"kernels of {number} of {len(groups)} layers are compiled")
+                if failure:
+                    say(f"      {failure}")
+    except BrokenProcessPool as broken:
+        say(f"the other kernels are compiled when they are measured: {broken}")
 
 
 def _run_once(workloads: Sequence[GpuWorkload]) -> str:
