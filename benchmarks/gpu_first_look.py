@@ -68,7 +68,7 @@ def row(dtype: torch.dtype, hidden: int, batch: int) -> dict[str, object]:
             times[name].append(device_us(call) / STEPS)
     problem = Problem(cells.lstm, hidden, hidden, dtype=str(dtype).removeprefix("torch."))
     executable = engine.prepare_gpu(problem, 0, Features(), batch, STEPS)
-    kernel, plan = executable._kernel, executable.plan
+    kernel, plan = executable.kernel, executable.plan
     return {
         "cell": "lstm",
         "dtype": problem.dtype,

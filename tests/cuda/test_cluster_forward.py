@@ -191,7 +191,7 @@ def test_registers_are_as_planned():
             for features in (Features(), Features(is_masked=True)):
                 problem = Problem(cell, hidden, hidden, dtype="float16")
                 executable = engine.prepare_gpu(problem, torch.cuda.current_device(), features, 8, 256)
-                kernel = executable._kernel
+                kernel = executable.kernel
                 assert kernel.local_bytes == 0
                 assert kernel.registers <= executable.plan.chosen.resources.registers
 

@@ -93,6 +93,11 @@ def exchanges(problem: Problem, config: LaunchedConfig, batch: int) -> tuple[int
     return 1, 0
 
 
+def num_launches(problem: Problem) -> int:
+    """Of the kernel, in a step."""
+    return problem.cell.program.num_stages + bool(problem.proj_size)
+
+
 def products(problem: Problem) -> list[tuple[int, int]]:
     """(rows, columns) of every matrix that a step multiplies, one after the other."""
     program, hidden = problem.cell.program, problem.hidden_size
