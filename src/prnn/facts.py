@@ -81,6 +81,8 @@ class GpuFacts:
 # Counts of clusters were asked of an H200 (cudaOccupancyMaxActiveClusters); they differ between chips of one name, so a launch asks again.
 # Those of sm_100 and sm_120 are in its proportion to the SMs; all else is from NVIDIA's data sheets.
 _HOPPER_CLUSTERS = ((1, 132), (2, 66), (4, 31), (8, 15), (16, 7))
+_SM_100_CLUSTERS = ((1, 148), (2, 74), (4, 34), (8, 16), (16, 7))
+_SM_120_CLUSTERS = ((1, 170), (2, 85), (4, 39), (8, 19))
 GPUS = {
     "a100": GpuFacts("NVIDIA A100", "sm_80", 108, (), 1410, 163 << 10, 2039, 312, l2_bytes=40 << 20),
     "a10": GpuFacts("NVIDIA A10", "sm_86", 72, (), 1695, 99 << 10, 600, 125, l2_bytes=6 << 20),
@@ -90,11 +92,9 @@ GPUS = {
     "4090": GpuFacts("NVIDIA GeForce RTX 4090", "sm_89", 128, (), 2520, 99 << 10, 1008, 165, l2_bytes=72 << 20),
     "h100": GpuFacts("NVIDIA H100", "sm_90a", 132, _HOPPER_CLUSTERS, 1980, 227 << 10, 3350, 989),
     "h200": GpuFacts("NVIDIA H200", "sm_90a", 132, _HOPPER_CLUSTERS, 1980, 227 << 10, 4800, 989),
-    "b200": GpuFacts(
-        "NVIDIA B200", "sm_100", 148, ((1, 148), (2, 74), (4, 34), (8, 16), (16, 7)), 1965, 227 << 10, 8000, 2250, l2_bytes=126 << 20
-    ),
+    "b200": GpuFacts("NVIDIA B200", "sm_100", 148, _SM_100_CLUSTERS, 1965, 227 << 10, 8000, 2250, l2_bytes=126 << 20),
     "5090": GpuFacts(
-        "NVIDIA GeForce RTX 5090", "sm_120", 170, ((1, 170), (2, 85), (4, 39), (8, 19)), 2407, 99 << 10, 1792, 209, l2_bytes=96 << 20
+        "NVIDIA GeForce RTX 5090", "sm_120", 170, _SM_120_CLUSTERS, 2407, 99 << 10, 1792, 209, l2_bytes=96 << 20
     ),
 }
 

@@ -9,7 +9,7 @@ import torch
 import cuda_cases as cases
 from emulator import build, has_compiler
 from launched_cases import EVERY, MIXED, name
-from prnn import cells, engine
+from prnn import engine
 from prnn.kernels import launched
 from prnn.kernels.gpu import Features
 from prnn.kernels.launched import LaunchedConfig
@@ -26,7 +26,7 @@ LENGTHS = torch.tensor([9, 0, 4, 7, 1])
 class Recorded:
     """In place of a graph: the same launches, made again."""
 
-    def __init__(self, owner, size, stream):
+    def __init__(self, owner, size):
         self.owner, self.size = owner, size
 
     def replay(self):
@@ -77,7 +77,7 @@ def emulated(kernels, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(loops, "_stream", lambda device: stream)
+    monkeypatch.setattr(loops, "_shared", lambda device: SimpleNamespace(stream=stream))
     monkeypatch.setattr(loops, "Graph", Recorded)
     monkeypatch.setattr(loops, "GRAPH_STEPS", (3, 2))
 

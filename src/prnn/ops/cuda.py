@@ -146,8 +146,8 @@ def run(
         call = _Call(config, plan, where, batch, [each.contiguous() for each in weights], begin, end, y)
         rows = x.reshape(num_rows, config.input_size)
         if executable.plan.family == launched.NAME:
-            with loop(executable, call.per_direction, batch, x, tf32) as steps:
-                call.run(steps, rows)
+            with loop(executable, call.per_direction, batch, x, tf32) as over_time:
+                call.run(over_time, rows)
         else:
             call.run(executable, rows)
     return y, end
@@ -155,8 +155,8 @@ def run(
 
 def allows_tf32() -> bool:
     """True if float32 layers may round their products to TF32: what PyTorch says of its own RNNs, not of plain matrix products."""
-    cudnn = torch.backends.cudnn
-    if hasattr(cudnn, "rnn"):  # torch 2.9 and newer
+    cudnn: Any = torch.backends.cudnn
+    if hasattr(cudnn, "rnn"):  # from torch 2.9 on; the older setting cannot be read where somebody uses the newer one
         return bool(cudnn.rnn.fp32_precision == "tf32")
     return bool(cudnn.allow_tf32)
 

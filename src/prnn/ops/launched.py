@@ -2,7 +2,8 @@
 
 A launch from Python takes longer than a step, so steps are replayed from CUDA graphs. A graph's addresses cannot change: it works on
 buffers of its own, R is copied into them once a call, and what else changes from call to call the kernel reads from memory. Graphs of one
-device run on one stream, one call after the other, so that buffers (and cuBLAS's workspace) are never used by two at once.
+device run on one stream, one call after the other, so that their buffers are never used by two at once. cuBLAS's workspace is such a
+buffer: PyTorch keeps one for each stream, so graphs are captured on a stream where nothing else runs, and theirs lies in their pool.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,7 +49,7 @@ def loop(
     if torch.cuda.is_current_stream_capturing():  # by the caller, into whose graph no other can be replayed
         yield Loop(*arguments, may_replay=False).load(weights)
         return
-    stream = _stream(x.device)
+    stream = _shared(x.device).stream
     with _lock:
         stream.wait_stream(current)
         try:
@@ -57,9 +59,17 @@ def loop(
             current.wait_stream(stream)
 
 
+class _Shared(NamedTuple):
+    """What all loops of a device share: the stream on which they run, and where and with which memory graphs are captured."""
+
+    stream: torch.cuda.Stream
+    capture_stream: torch.cuda.Stream
+    pool: Any
+
+
 @cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+def _shared(device: torch.device) -> _Shared:
+    return _Shared(torch.cuda.Stream(device), torch.cuda.Stream(device, priority=-1), torch.cuda.graph_pool_handle())
 
 
 @lru_cache(maxsize=MAX_LOOPS)
@@ -94,7 +104,7 @@ class Loop:
         device: torch.device,
         may_replay: bool = True,
     ) -> None:
-        self.kernel, self.problem, self.may_replay = kernel, problem, may_replay
+        self.kernel, self.problem, self.device, self.may_replay = kernel, problem, device, may_replay
         self.config = launched.launch(problem, config, batch, directions)
         program, hidden, width = problem.cell.program, problem.hidden_size, problem.output_size
         wide = ARITHMETIC[dtype]
@@ -104,12 +114,11 @@ class Loop:
             return torch.empty(shape, dtype=dtype, device=device)
 
         self.num_recurrent = program.num_recurrent_slots * hidden
+        # Blocks of rows of R in the order of the program's slots: those that multiply h, then those of each product.
         slots = [slot for slot in program.slots if slot.kind != "input"]
-        order = [problem.cell.recurrent_gates.index(slot.gate) for slot in slots]
-        self.order = torch.tensor(order, dtype=torch.int64, device=device)
+        self.order = [problem.cell.recurrent_gates.index(slot.gate) for slot in slots]
         as_multiplied = dtype if self.is_exact else wide
-        # Blocks of rows in the order of the program's slots: those that multiply h, then those of each product.
-        self.w_hh = empty(directions, len(order) * hidden, width, dtype=as_multiplied)
+        self.w_hh = empty(directions, len(slots) * hidden, width, dtype=as_multiplied)
         self.w_hr = empty(directions, problem.proj_size, hidden, dtype=as_multiplied)
         self.h = empty(directions, batch, width)
         self.z = empty(directions, batch, self.num_recurrent, dtype=wide)
@@ -135,8 +144,8 @@ class Loop:
         """Copy the matrices that every step multiplies."""
         for d, each in enumerate(weights):
             if each.w_hh is not None:
-                blocks = each.w_hh.view(len(self.order), self.problem.hidden_size, -1).to(self.w_hh.dtype)
-                torch.index_select(blocks, 0, self.order, out=self.w_hh[d].view(blocks.shape))
+                blocks = each.w_hh.split(self.problem.hidden_size)
+                torch.cat([blocks[gate] for gate in self.order], out=self.w_hh[d])
             if each.w_hr is not None:
                 self.w_hr[d].copy_(each.w_hr)
         return self
@@ -154,7 +163,7 @@ class Loop:
             while arguments.num_steps - done >= size:
                 if size not in self.graphs:
                     self.step(done, stream)  # cuBLAS sets itself up, which cannot be captured
-                    self.graphs[size] = Graph(self, size, stream)
+                    self.graphs[size] = Graph(self, size)
                     done += 1
                 else:
                     self.arguments.kept = self.kept.data_ptr()
@@ -199,16 +208,18 @@ class Loop:
 class Graph:
     """`size` steps of a loop, captured. Its launches take the call's arguments from `Loop.kept`."""
 
-    def __init__(self, owner: Loop, size: int, stream: int) -> None:
+    def __init__(self, owner: Loop, size: int) -> None:
         self._graph = torch.cuda.CUDAGraph()
-        self._graph.capture_begin(capture_error_mode="thread_local")  # other threads may do what a capture forbids
-        try:
-            owner.arguments.kept = owner.kept.data_ptr()
-            for step in range(size):
-                owner.step(step, stream)
-        finally:
-            owner.arguments.kept = None
-            self._graph.capture_end()
+        shared = _shared(owner.device)
+        with torch.cuda.stream(shared.capture_stream):
+            self._graph.capture_begin(shared.pool, "thread_local")  # other threads may do what a capture forbids
+            try:
+                owner.arguments.kept = owner.kept.data_ptr()
+                for step in range(size):
+                    owner.step(step, shared.capture_stream.cuda_stream)
+            finally:
+                owner.arguments.kept = None
+                self._graph.capture_end()
 
     def replay(self) -> None:
         """Enqueue the steps on the current stream."""

@@ -1,8 +1,8 @@
 """Microseconds of a GPU's forward pass from counted exchanges, products and bytes.
 
-The constants of resident kernels are measured on an H200 with the kernel of cluster_forward.py: gathers alone, by a kernel that does nothing else; the rest
-fitted to 48 timed configurations of an LSTM in float16 (128 to 512 units, 1 to 64 sequences, 256 steps), of which the estimates are within
-12 percent. Other cells, types and GPUs are extrapolated.
+Of resident kernels the constants are measured on an H200 with the kernel of cluster_forward.py: gathers alone, by a kernel that does
+nothing else; the rest fitted to 48 timed configurations of an LSTM in float16 (128 to 512 units, 1 to 64 sequences, 256 steps), of which
+the estimates are within 12 percent. Other cells, types and GPUs are extrapolated. Of the family `launched` nothing is measured yet.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SEQUENCES_US = 0.26  # conversion, sends and stores of 8 sequences; less of few
 _NEAR_BYTES, _FAR_US = 25 << 20, 0.33
 _LAUNCH_US = 6.0
 _PRODUCT_SHARE = 0.5  # of the peak that a product of cuBLAS reaches
-# Of the family `launched`; not measured. A launch inside a graph costs the gap before it and the time until its first numbers are there.
+# Of the family `launched`. A launch inside a graph costs the gap before it and the time until its first numbers are there.
 _NODE_US = 2.5
 _L2_BYTES_PER_CYCLE = 22  # that an SM reads of weights which stay in the L2
 _MOVED_SHARE = 0.75  # of the L2 that weights and gates have until the next step
@@ -115,9 +115,8 @@ def _launched(problem: Problem, batch: int, steps: int, directions: int, facts: 
     cells_us = launches * 4 * moved * directions * batch * problem.hidden_size / (facts.memory_gbytes_per_s * 1e3)
     nodes_us = _NODE_US * (len(matrices) + launches)
     once_us = (4 * _LAUNCH_US + 2 * weight_bytes / (facts.memory_gbytes_per_s * 1e3)) / steps
-    return GpuCost(
-        nodes_us, nodes_us + products_us + cells_us, _input_us(problem, batch, directions, facts), once_us, directions, directions
-    )
+    input_us = _input_us(problem, batch, directions, facts)
+    return GpuCost(nodes_us, nodes_us + products_us + cells_us, input_us, once_us, directions, directions)
 
 
 def gather_us(ctas: int, num_bytes: int) -> float:

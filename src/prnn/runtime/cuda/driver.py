@@ -41,7 +41,8 @@ class LaunchConfig(Structure):
         """A one-dimensional launch on the default stream."""
         config = cls((ctas, 1, 1), (threads, 1, 1), shared_bytes)
         if cluster_size > 1:  # GPUs without clusters know no such attribute
-            config.attribute = LaunchAttribute(_CLUSTER_DIMENSION, 0, (cluster_size, 1, 1))  # kept alive with the config
+            # Kept alive with the config.
+            config.attribute = LaunchAttribute(_CLUSTER_DIMENSION, 0, (cluster_size, 1, 1))
             config.attributes, config.num_attributes = ctypes.pointer(config.attribute), 1
         return config
 
