@@ -55,7 +55,7 @@ def kernels(tmp_path_factory):
     keys = [(problem_of(*each), True) for each in PLAIN + MIXED] + [(problem_of(*each), False) for each in MIXED[:4]]
     built = build(
         launched,
-        [(problem, CONFIG, Features(masked, gates_are_float=True)) for problem, masked in keys],
+        [(problem, CONFIG, Features(masked)) for problem, masked in keys],
         tmp_path_factory.mktemp("simt"),
         header=launched.HEADER,
     )

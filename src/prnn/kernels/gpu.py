@@ -33,11 +33,9 @@ class Features:
 
     Attributes:
         is_masked: sequences have lengths of their own, or restart.
-        gates_are_float: the input product arrives as float32, not in the problem's dtype.
     """
 
     is_masked: bool = False
-    gates_are_float: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,6 @@ def structs(problem: Problem, config: Any, features: Features) -> str:
         f"  static constexpr int output = {problem.output_size};",
         f"  static constexpr int num_input_gates = {len(cell.input_gates)};",
         f"  static constexpr bool is_masked = {str(features.is_masked).lower()};",
-        f"  static constexpr bool gates_are_float = {str(features.gates_are_float).lower()};",
         _table("input_gate", input_gates),
         _table("recurrent_gate", recurrent_gates),
         _table("product_stage", program.product_stage),

@@ -3,7 +3,10 @@
 // A thread has one (direction, sequence, unit). It reads the products of the stage, evaluates the stage of the printed cell, and writes
 // what the next product multiplies, in the problem's own type; states are kept in the type of the arithmetic, in place. A step is
 //
-//   z = R h;  stage 0;  { products = R operand;  the next stage } ...;  and, if the output is projected,  projected = W raw;  stage `project`.
+//   z = R h;  stage 0;  { products = R operand;  the next stage } ...
+//
+// and, if the output is projected,  projected = W raw;  stage `project`. What is float elsewhere (the input product, states between
+// launches) is double where the problem's numbers are.
 //
 // A launch takes its arguments by value or, inside a CUDA graph, whose launches cannot change, from memory: `kept`, which a launch of
 // stage `keep` has filled before the graph is replayed.
@@ -32,7 +35,9 @@ constexpr int begin_stage = -1, project_stage = -2, end_stage = -3, keep_stage =
 // How the numbers of a layer lie in memory, and what they are computed in.
 template <class Scalar> struct Numbers {
   using Value = float;
-  static PTX_FN float load(const void* p, int64_t i) { return ptx::widen(ptx::load_constant(static_cast<const ptx::u16*>(p) + i), Scalar{}); }
+  static PTX_FN float load(const void* p, int64_t i) {
+    return ptx::widen(ptx::load_constant(static_cast<const ptx::u16*>(p) + i), Scalar{});
+  }
   static PTX_FN void store(void* p, int64_t i, float v) {
     static_cast<ptx::u16*>(p)[i] = static_cast<ptx::u16>(ptx::pack(v, 0.0f, Scalar{}));
   }
