@@ -60,7 +60,7 @@ def test_every_configuration_of_the_family(monkeypatch):
             monkeypatch.setattr(cluster_forward, "configs", lambda problem, facts, config=config: (config,))
             engine._prepare_gpu.cache_clear()
             try:
-                cases.compare(cells.lstm, *arguments, rows=[0, 7, 8, 20])
+                cases.compare(cells.lstm, *arguments, rows=[0, 7, 8, 20], backend="cluster_forward")
                 tried += 1
             except UnsupportedProblem as error:
                 assert "spills" in str(error) or "no cluster of" in str(error)
