@@ -43,7 +43,7 @@ def emulated(kernels, monkeypatch):
             arguments.clusters_per_direction = launch.copies // directions
             assert kernel(launch, arguments, next(seeds)) is None
 
-        return SimpleNamespace(launch=launch)
+        return SimpleNamespace(launch=launch, plan=SimpleNamespace(family=cluster_forward.NAME))
 
     monkeypatch.setattr(engine, "prepare_gpu", prepare)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())

@@ -11,7 +11,7 @@ from itertools import product
 from prnn.facts import GpuFacts
 from prnn.kernels import budget, gpu
 from prnn.kernels.gpu import Features, Launch, Resources
-from prnn.problem import Problem
+from prnn.problem import HALF_DTYPES, Problem
 
 NAME = "cluster_forward"
 TEMPLATE = "ClusterForward"
@@ -70,8 +70,8 @@ def refuse(problem: Problem, config: ClusterConfig, facts: GpuFacts) -> str | No
     cell = problem.cell
     if not facts.cluster_sizes:
         return f"{facts.name} ({facts.arch}) has no thread-block clusters, which exist from sm_90 on"
-    if problem.dtype not in gpu.SCALARS:
-        return f"its products take {' or '.join(gpu.SCALARS)}, the problem is {problem.dtype}"
+    if problem.dtype not in HALF_DTYPES:
+        return f"its products take {' or '.join(HALF_DTYPES)}, the problem is {problem.dtype}"
     if problem.training:
         return "it keeps nothing for a backward pass"
     if problem.proj_size:

@@ -81,8 +81,14 @@ def test_plan_for_a_gpu_that_is_not_there(capsys):
     )
 
 
+def test_plan_without_residence(capsys):
+    assert main(["plan", "mgu", "--hidden", "256", "--device", "a100", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["family"], data["weights_in"]) == ("launched", "memory")
+
+
 def test_plan_refuses_what_the_device_cannot_do(capsys):
-    assert main(["plan", "lstm", "--hidden", "8", "--device", "h200"]) != 0
+    assert main(["plan", "lstm", "--hidden", "8", "--device", "h200", "--backend", "cluster_forward"]) != 0
     assert "its products take float16 or bfloat16, the problem is float32" in capsys.readouterr().err
     assert main(["plan", "lstm", "--hidden", "8", "--dtype", "float16"]) != 0
     assert "the CPU computes in float32 or float64" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-// The functions that a cell's printed text calls, for V = float.
+// The functions that a cell's printed text calls, for V = float and V = double.
 #pragma once
 #include "parts/ptx.cuh"
 
@@ -21,7 +21,14 @@ PTX_FN float sigmoid(float x) { return ptx::reciprocal_fast(1.0f + ptx::exp2_fas
 // Good to 2e-7 of 1, not of the result: near 0 a product of 16-bit numbers is known no better.
 PTX_FN float tanh(float x) { return 1.0f - 2.0f * ptx::reciprocal_fast(1.0f + ptx::exp2_fast(2.8853900817779268f * x)); }
 
-PTX_FN float relu(float x) { return x <= 0 ? 0.0f : x; }  // keeps NaN
-PTX_FN float maximum(float a, float b) { return a > b || a != a ? a : b; }
-PTX_FN float greater(float a, float b) { return a > b ? 1.0f : 0.0f; }
+// In double the library's own: nothing here waits for them.
+PTX_FN double exp(double x) { return ptx::exp(x); }
+PTX_FN double log(double x) { return ptx::log(x); }
+PTX_FN double sqrt(double x) { return ptx::sqrt(x); }
+PTX_FN double sigmoid(double x) { return 1.0 / (1.0 + ptx::exp(-x)); }
+PTX_FN double tanh(double x) { return ptx::tanh(x); }
+
+template <class V> PTX_FN V relu(V x) { return x <= V(0) ? V(0) : x; }  // keeps NaN
+template <class V> PTX_FN V maximum(V a, V b) { return a > b || a != a ? a : b; }
+template <class V> PTX_FN V greater(V a, V b) { return a > b ? V(1) : V(0); }
 }  // namespace prnn

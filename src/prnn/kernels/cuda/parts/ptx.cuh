@@ -82,6 +82,10 @@ PTX_FN float reciprocal_fast(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;
 PTX_FN float exp(float x) { return expf(x); }
 PTX_FN float log(float x) { return logf(x); }
 PTX_FN float sqrt(float x) { return sqrtf(x); }
+PTX_FN double exp(double x) { return ::exp(x); }
+PTX_FN double log(double x) { return ::log(x); }
+PTX_FN double sqrt(double x) { return ::sqrt(x); }
+PTX_FN double tanh(double x) { return ::tanh(x); }
 PTX_FN u32 pack(float lo, float hi, Half) {
   u32 d; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo)); return d;
 }
@@ -197,6 +201,10 @@ inline float reciprocal_fast(float x) { return 1.0f / x; }
 inline float exp(float x) { return std::exp(x); }
 inline float log(float x) { return std::log(x); }
 inline float sqrt(float x) { return std::sqrt(x); }
+inline double exp(double x) { return std::exp(x); }
+inline double log(double x) { return std::log(x); }
+inline double sqrt(double x) { return std::sqrt(x); }
+inline double tanh(double x) { return std::tanh(x); }
 
 inline bool all_lanes(bool v, PTX_WHERE) {
   const simt::Words* lanes = simt::gather("vote.all", {v}, where);
