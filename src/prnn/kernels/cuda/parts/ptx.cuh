@@ -102,6 +102,13 @@ PTX_FN Word4 load_constant(const Word4* p) {
   return {v.x, v.y, v.z, v.w};
 }
 
+// ---- copies to shared memory in the background, seen by the lane that asked for them. Waits count groups of copies.
+PTX_FN void copy_async(float* dst, const float* src, bool exists) {  // zero if there is nothing to copy
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(dst)), "l"(src), "r"(exists ? 4 : 0) : "memory");
+}
+PTX_FN void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int groups> PTX_FN void copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory"); }  // but for the last
+
 // ---- memory that the host sees
 PTX_FN u32 load_system(const u32* p) {
   u32 v; asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v;
@@ -122,15 +129,17 @@ PTX_FN bool mbarrier_try_wait(Mbarrier* bar, int parity) {
                : "=r"(done) : "r"(shared_address(bar)), "r"(parity) : "memory");
   return done;
 }
-// All lanes wait for the phase of this parity. False for all of them if it did not come in time, or if another CTA gave up.
+// Waits for the phase of this parity. False if it did not come in time, or if another CTA gave up. Each lane for itself.
 PTX_FN bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience) {
-  if (patience.cycles > 0 && all_lanes(mbarrier_try_wait(bar, parity))) return true;
+  if (patience.cycles > 0 && mbarrier_try_wait(bar, parity)) return true;
   const long long start = clock64();
   for (u32 look = 0;; look++) {
     // The host's memory is far away: it is read only by waits that are out of the ordinary.
-    const bool goes_on = clock64() - start < patience.cycles && (look % 64 != 63 || load_system(patience.stopped) != patience.launch);
-    if (!all_lanes(goes_on)) return false;
-    if (all_lanes(mbarrier_try_wait(bar, parity))) return true;
+    if (clock64() - start >= patience.cycles || (look % 64 == 63 && load_system(patience.stopped) == patience.launch)) {
+      store_system(patience.stopped, patience.launch);
+      return false;
+    }
+    if (mbarrier_try_wait(bar, parity)) return true;
   }
 }
 PTX_FN u32 map_to_rank(u32 address, int rank) {
@@ -234,13 +243,19 @@ inline void mma_m16n8k8(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, PTX_WH
 
 template <class T> T load_constant(const T* p) { return *p; }
 
+inline void copy_async(float* dst, const float* src, bool exists) { simt::copy_async(dst, exists ? src : nullptr); }
+inline void copy_async_commit() { simt::copy_async_commit(); }
+template <int groups> void copy_async_wait() { simt::copy_async_wait(groups); }
+
 inline void store_system(u32* p, u32 v) { *p = v; }
 
 inline void mbarrier_init(Mbarrier* bar, int num_arrivals) { simt::mbarrier_init(bar, num_arrivals); }
 inline void mbarrier_init_fence() {}  // the cluster barrier that must follow orders the emulator's memory
 inline void mbarrier_arrive_expect_bytes(Mbarrier* bar, int bytes) { simt::mbarrier_arrive_expect_bytes(bar, bytes); }
-inline bool mbarrier_wait(Mbarrier* bar, int parity, const Patience&, PTX_WHERE) {
-  return all_lanes(simt::mbarrier_wait(bar, parity, where), where);
+inline bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience, PTX_WHERE) {
+  const bool has_come = simt::mbarrier_wait(bar, parity, where);
+  if (!has_come) store_system(patience.stopped, patience.launch);
+  return has_come;
 }
 template <int count> void store_async(u32* dst, const u32 (&v)[count], Mbarrier* bar, int rank) {
   for (int i = 0; i < count; i++) simt::store_async(dst + i, v[i], bar, rank);
