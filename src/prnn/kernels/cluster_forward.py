@@ -21,6 +21,7 @@ _STAGES = 4  # of the kernel's ring of gates
 # configurations of five cells for sm_90a. Masks take most of the difference.
 _LEAST_OTHER_REGISTERS = 12
 _OTHER_REGISTERS, _OTHER_REGISTERS_OF_A_TILE = 64, 24  # a tile of each group of units
+_OTHER_REGISTERS_OF_SPLITTING = 16
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,8 @@ def resources(problem: Problem, config: ClusterConfig) -> Resources:
     barriers = 16 * config.batch_tiles
     known = weights + 4 * tiles * config.batch_tiles * (2 if tiles * config.batch_tiles < 4 else 1) + kept
     others = _OTHER_REGISTERS + _OTHER_REGISTERS_OF_A_TILE * config.batch_tiles * config.groups_per_warp
+    if gpu.is_split(problem):
+        others += _OTHER_REGISTERS_OF_SPLITTING
     return Resources(
         registers=known + others,
         least_registers=known + _LEAST_OTHER_REGISTERS,
