@@ -43,7 +43,7 @@ def assert_close(ours, theirs, dtype):
         torch.testing.assert_close(a.float(), b.float(), atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(
     "options", [{}, {"num_layers": 2, "bidirectional": True}, {"batch_first": True}, {"bias": False}]
 )

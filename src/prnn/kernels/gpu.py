@@ -18,11 +18,18 @@ from typing import Any, Protocol
 from prnn.cells import Cell
 from prnn.cells.emit_c import emit_cell
 from prnn.facts import GpuFacts
-from prnn.problem import Problem
+from prnn.problem import DTYPES, Problem
 
 SOURCES = Path(__file__).parent / "cuda"
 ENTRY = "prnn_kernel"
-SCALARS = {"float16": "ptx::Half", "bfloat16": "ptx::Bfloat16", "float32": "float", "float64": "double"}
+# (dtype, math) -> how the factors of products are encoded.
+SCALARS = {
+    ("float16", "ieee"): "ptx::Half",
+    ("bfloat16", "ieee"): "ptx::Bfloat16",
+    ("float32", "tf32"): "ptx::Tf32",
+    ("float32", "ieee"): "ptx::Ieee",
+    ("float64", "ieee"): "double",
+}
 # Of parts/layer.cuh.
 MAX_STATES, MAX_VECTORS, MAX_DIRECTIONS = 8, 8, 2
 
@@ -101,6 +108,24 @@ class GpuFamily(Protocol):
         ...
 
 
+# ---- what parts/products.cuh says of a type
+
+
+def units_per_chunk(problem: Problem) -> int:
+    """Units of K that the four lanes of a row read together, 16 bytes each."""
+    return 64 // problem.itemsize
+
+
+def is_split(problem: Problem) -> bool:
+    """True if a product of float32 is three of TF32, whose factors are kept in two parts each."""
+    return problem.dtype == "float32" and problem.math == "ieee"
+
+
+def chunk_registers(problem: Problem) -> int:
+    """Registers that hold a lane's part of 16 rows of R over a chunk."""
+    return 16 if is_split(problem) else 8
+
+
 # ---- text
 
 
@@ -132,7 +157,7 @@ def structs(problem: Problem, config: Any, features: Features) -> str:
     lines = [
         f"// {problem}",
         "struct Problem {",
-        f"  using Scalar = {SCALARS[problem.dtype]};",
+        f"  using Scalar = {SCALARS[problem.dtype, problem.math]};",
         f"  static constexpr int hidden = {problem.hidden_size};",
         f"  static constexpr int output = {problem.output_size};",
         f"  static constexpr int num_input_gates = {len(cell.input_gates)};",
@@ -164,7 +189,8 @@ def text(
         f"PTX_KERNEL(Kernel::num_threads) {ENTRY}(PTX_PARAMETER prnn::{arguments} args) {{ Kernel::run(args); }}"
     )
     generated = f"namespace prnn {{\n{structs(problem, config, features)}}}  // namespace prnn"
-    return "\n".join([include(f"{name}.cuh"), generated, entry, ""])
+    exact = f"#define PRNN_IS_EXACT {int(problem.dtype in DTYPES and problem.math == 'ieee')}"
+    return "\n".join([exact, include(f"{name}.cuh"), generated, entry, ""])
 
 
 # ---- arguments

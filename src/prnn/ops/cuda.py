@@ -68,8 +68,32 @@ def _warn(text: str) -> None:
 
 
 @cache
-def _problem(config: Layer, dtype: torch.dtype) -> Problem:
-    return Problem(plan_of(config, dtype, False).cell, *config[1:5], str(dtype).removeprefix("torch."))
+def _problem(config: Layer, dtype: torch.dtype, math: str) -> Problem:
+    return Problem(plan_of(config, dtype, False).cell, *config[1:5], str(dtype).removeprefix("torch."), math=math)
+
+
+def allows_tf32() -> bool:
+    """True if float32 layers may round their products to TF32: what PyTorch says of its own RNNs, not of plain matrix products."""
+    rnn: Any = getattr(torch.backends.cudnn, "rnn", None)
+    precision = getattr(rnn, "fp32_precision", None)  # torch 2.9 and newer; the older switch sets it too
+    return bool(torch.backends.cudnn.allow_tf32) if precision is None else precision == "tf32"
+
+
+@contextmanager
+def float32_products(tf32: bool) -> Iterator[None]:
+    """PyTorch's products of float32 matrices are rounded to TF32, or are not, whatever was said of them. Other threads see it too, so it
+    is set around few calls, and only where it makes a difference."""
+    matmul: Any = torch.backends.cuda.matmul
+    name, wanted = ("fp32_precision", "tf32" if tf32 else "ieee") if _HAS_PRECISION else ("allow_tf32", tf32)
+    before = getattr(matmul, name)
+    if (before in ("tf32", True)) == tf32:
+        yield
+        return
+    setattr(matmul, name, wanted)
+    try:
+        yield
+    finally:
+        setattr(matmul, name, before)
 
 
 class _Map(NamedTuple):
@@ -137,44 +161,24 @@ def run(
     if num_rows == 0:
         return y, [each.clone() for each in begin]
     is_single = x.dtype is torch.float32
-    tf32 = is_single and allows_tf32()
-    with torch.cuda.device(x.device), float32_products(tf32) if is_single else nullcontext():
+    math = "tf32" if is_single and allows_tf32() else "ieee"
+    with torch.cuda.device(x.device), float32_products(math == "tf32") if is_single else nullcontext():
         executable = engine.prepare_gpu(
-            _problem(config, x.dtype), x.device.index, features, batch, steps, count, backend
+            _problem(config, x.dtype, math), x.device.index, features, batch, steps, count, backend
         )
         end = [torch.empty_like(each) for each in begin]
         call = _Call(config, plan, where, batch, [each.contiguous() for each in weights], begin, end, y)
         rows = x.reshape(num_rows, config.input_size)
         if executable.plan.family == launched.NAME:
-            with loop(executable, call.per_direction, batch, x, tf32) as over_time:
+            with loop(executable, call.per_direction, batch, x, math == "tf32") as over_time:
                 call.run(over_time, rows)
         else:
             call.run(executable, rows)
     return y, end
 
 
-def allows_tf32() -> bool:
-    """True if float32 layers may round their products to TF32: what PyTorch says of its own RNNs, not of plain matrix products."""
-    cudnn: Any = torch.backends.cudnn
-    if hasattr(cudnn, "rnn"):  # from torch 2.9 on; the older setting cannot be read where somebody uses the newer one
-        return bool(cudnn.rnn.fp32_precision == "tf32")
-    return bool(cudnn.allow_tf32)
-
-
-@contextmanager
-def float32_products(tf32: bool) -> Iterator[None]:
-    """Matrix products of float32 on the GPU are rounded to TF32, or are not."""
-    matmul: Any = torch.backends.cuda.matmul
-    name = "fp32_precision" if hasattr(matmul, "fp32_precision") else "allow_tf32"
-    before = getattr(matmul, name)
-    setattr(matmul, name, ("tf32" if tf32 else "ieee") if name == "fp32_precision" else tf32)
-    try:
-        yield
-    finally:
-        setattr(matmul, name, before)
-
-
 _HAS_OUT_DTYPE = "dtype" in torch.ops.aten.mm.overloads()  # torch 2.8 and newer
+_HAS_PRECISION = hasattr(torch._C, "_get_fp32_precision_getter")  # torch 2.9 and newer
 
 
 class _Call:

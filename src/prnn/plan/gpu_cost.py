@@ -12,7 +12,7 @@ from typing import Any
 
 from prnn.facts import GpuFacts
 from prnn.kernels import budget, launched
-from prnn.kernels.gpu import GpuFamily
+from prnn.kernels.gpu import GpuFamily, is_split
 from prnn.problem import Problem
 
 # All-gather inside a cluster, measured on an H200: CTAs -> (bytes, us).
@@ -20,13 +20,20 @@ _GATHER_US = {
     8: ((1 << 10, 0.299), (4 << 10, 0.380), (16 << 10, 0.705)),
     16: ((1 << 10, 0.358), (4 << 10, 0.421), (16 << 10, 0.735)),
 }
-_MMA_CYCLES = 6  # of an m16n8k16 on a quarter of an SM
+_MMA_CYCLES = 6  # of an m16n8k16, or an m16n8k8 of TF32, on a quarter of an SM
 _TILE_US = 0.5  # of a tile of sequences beside exchange and product: gates, waits, loop
 _SEQUENCES_US = 0.26  # conversion, sends and stores of 8 sequences; less of fewer
 # A tile takes longer where the input product of a call does not stay in the near half of the L2.
 _NEAR_BYTES, _FAR_US = 25 << 20, 0.33
 _LAUNCH_US = 6.0
 _PRODUCT_SHARE = 0.5  # of the peak that a product of cuBLAS reaches
+# Peak of products beside that of 16-bit numbers; float32 proper has no tensor cores.
+_SHARE_OF_HALF = {
+    ("float16", "ieee"): 1,
+    ("bfloat16", "ieee"): 1,
+    ("float32", "tf32"): 1 / 2,
+    ("float32", "ieee"): 1 / 15,
+}
 # Of the family `launched`. A launch inside a graph costs the gap before it and the time until its first numbers are there.
 _NODE_US = 2.5
 _L2_BYTES_PER_CYCLE = 22  # that an SM reads of weights which stay in the L2
@@ -67,7 +74,8 @@ def estimate(
     ctas, num_bytes = family.exchanges(problem, config, min(batch, needs.sequences))
     tiles = -(-min(batch, needs.sequences) // 8)
     warps_per_quarter = -(-needs.threads // 128)
-    product_us = needs.weight_registers / 4 * _MMA_CYCLES * warps_per_quarter / facts.clock_mhz
+    products = needs.weight_registers / 4 * (1.5 if is_split(problem) else 1)  # three with two parts of a weight
+    product_us = products * _MMA_CYCLES * warps_per_quarter / facts.clock_mhz
     gates = len(problem.cell.input_gates) * problem.hidden_size * directions
     far_us = _FAR_US if 2 * gates * batch * steps > _NEAR_BYTES else 0.0
     tile_us = product_us + _TILE_US + _SEQUENCES_US * min(batch, 8) / 8 + far_us
@@ -94,10 +102,10 @@ def _input_us(problem: Problem, batch: int, directions: int, facts: GpuFacts) ->
 
 
 def _tflops(problem: Problem, facts: GpuFacts) -> float:
-    """Of products in the problem's dtype; float32 as TF32."""
+    """Of products of the problem's numbers."""
     if problem.dtype == "float64":
         return facts.sms * facts.clock_mhz * 256e-6 / (2 if facts.arch in _HAS_FAST_DOUBLE else 64)
-    return facts.half_tflops / (2 if problem.dtype == "float32" else 1)
+    return facts.half_tflops * _SHARE_OF_HALF[problem.dtype, problem.math]
 
 
 def _launched(problem: Problem, batch: int, steps: int, directions: int, facts: GpuFacts) -> GpuCost:

@@ -47,7 +47,8 @@ template <class T> struct PlainNumbers {
   static PTX_FN T load(const void* p, int64_t i) { return ptx::load_constant(static_cast<const T*>(p) + i); }
   static PTX_FN void store(void* p, int64_t i, T v) { static_cast<T*>(p)[i] = v; }
 };
-template <> struct Numbers<float> : PlainNumbers<float> {};
+template <> struct Numbers<ptx::Tf32> : PlainNumbers<float> {};
+template <> struct Numbers<ptx::Ieee> : PlainNumbers<float> {};
 template <> struct Numbers<double> : PlainNumbers<double> {};
 
 template <class Problem, class Config, class Cell> struct CellStep {
