@@ -317,8 +317,8 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
             if (sequence_of(n, j) < batch && unit_of(g) < hidden)
               Load::store_state(direction.end[s], direction.end_is_float, index, failed ? not_a_number() : r_state[n][g][j][s]);
           }
-        if (!failed || Pair<Scalar>::sequence(lane) >= live_columns(n)) continue;
         const auto nan = Pair<Scalar>::of({not_a_number(), not_a_number()}, lane);
+        if (!failed || Pair<Scalar>::sequence(lane) >= live_columns(n)) continue;
         PTX_NO_UNROLL for (int step = 0; step < num_steps; step++)
           store_y(target_of(n, direction.first_step + stride * step) + g * 8, (first_group + g) * 8 + Pair<Scalar>::unit(lane),
                   y_is_aligned, nan);
