@@ -33,16 +33,21 @@ struct Arguments {
   ptx::Patience patience;
   int num_steps, batch;
   int clusters_per_direction;
+  int first_copy;                  // of R, in this launch; a batch may need several launches
+  void* exchange;                  // zero before the launch; for kernels that exchange h through global memory
   int zero_padding;                // write zeros to y beyond a sequence's end
 };
 
 template <class Problem> struct Access {
   using Scalar = typename Problem::Scalar;
 
+  static PTX_FN float number(const ptx::u16* numbers, int64_t index) {
+    return ptx::widen(ptx::load_constant(numbers + index), Scalar{});
+  }
   // One number of a state, which is kept in the layer's type or, between launches, as a float.
   static PTX_FN float state(const void* states, int is_float, int64_t index) {
     if (is_float) return ptx::load_constant(static_cast<const float*>(states) + index);
-    return ptx::widen(ptx::load_constant(static_cast<const ptx::u16*>(states) + index), Scalar{});
+    return number(static_cast<const ptx::u16*>(states), index);
   }
   static PTX_FN void store_state(void* states, int is_float, int64_t index, float value) {
     if (is_float) static_cast<float*>(states)[index] = value;

@@ -27,6 +27,7 @@ constexpr u32 all_mask = 0xffffffffu;
 #define PTX_KERNEL(num_threads) extern "C" __global__ void __launch_bounds__(num_threads, 1)
 #define PTX_PARAMETER const __grid_constant__  // read where the launch put it, never copied
 #define PTX_UNROLL _Pragma("unroll")
+#define PTX_NO_UNROLL _Pragma("unroll 1")
 
 using int32_t = int;  // NVRTC has no <cstdint>
 using int64_t = long long;
@@ -54,6 +55,7 @@ PTX_FN void cluster_barrier() {
 
 // ---- warp collectives: all 32 lanes call them together
 PTX_FN bool all_lanes(bool v) { return __all_sync(all_mask, v); }
+PTX_FN float shuffle_xor(float v, int lane_mask) { return __shfl_xor_sync(all_mask, v, lane_mask); }
 // 8x8 matrix of 16-bit numbers, transposed across the warp: lane l holds row l/4, columns (l%4)*2 and +1.
 PTX_FN u32 transpose_8x8(u32 v) {
   u32 d; asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(v)); return d;
@@ -92,11 +94,40 @@ PTX_FN Word4 load_constant(const Word4* p) {
   return {v.x, v.y, v.z, v.w};
 }
 
+// The same address, but what is loaded from it is loaded here, not once before a loop.
+template <class T> PTX_FN const T* here(const T* p) { asm volatile("" : "+l"(p)); return p; }
+
+// ---- words that other CTAs write and read meanwhile: each number is whole (of a Word4, each of the four), nothing orders two of them
+PTX_FN void store_relaxed(u32* p, u32 v) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+PTX_FN void store_relaxed(u64* p, u64 v) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+PTX_FN u64 load_relaxed(const u64* p) {
+  u64 v; asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory"); return v;
+}
+// Without a branch, so that several are on their way at once.
+PTX_FN void load_relaxed_if(bool is_wanted, Word4& v, const Word4* p) {
+  asm volatile("{.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n@p ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];}"
+               : "+r"(v.w[0]), "+r"(v.w[1]), "+r"(v.w[2]), "+r"(v.w[3]) : "l"(p), "r"(static_cast<u32>(is_wanted)) : "memory");
+}
+
 // ---- memory that the host sees
 PTX_FN u32 load_system(const u32* p) {
   u32 v; asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v;
 }
 PTX_FN void store_system(u32* p, u32 v) { asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+
+// ---- a loop that waits asks goes_on() after every look that failed
+struct Wait {
+  long long start = 0;
+  u32 num_looks = 0;
+  // Asked by all lanes. False for all of them once the time is over or another CTA has given up.
+  PTX_FN bool goes_on(const Patience& patience) {
+    const long long now = clock64();
+    if (num_looks == 0) start = now;
+    // The host's memory is far away: it is read only by waits that are out of the ordinary.
+    const bool look_there = num_looks++ % 64 == 63;
+    return all_lanes(now - start < patience.cycles && !(look_there && load_system(patience.stopped) == patience.launch));
+  }
+};
 
 // ---- mbarrier, and stores into another CTA of the cluster that complete on it
 PTX_FN void mbarrier_init(Mbarrier* bar, int num_arrivals) {
@@ -114,13 +145,9 @@ PTX_FN bool mbarrier_try_wait(Mbarrier* bar, int parity) {
 }
 // All lanes wait for the phase of this parity. False for all of them if it did not come in time, or if another CTA gave up.
 PTX_FN bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience) {
-  if (patience.cycles > 0 && all_lanes(mbarrier_try_wait(bar, parity))) return true;
-  const long long start = clock64();
-  for (u32 look = 0;; look++) {
-    // The host's memory is far away: it is read only by waits that are out of the ordinary.
-    const bool goes_on = clock64() - start < patience.cycles && (look % 64 != 63 || load_system(patience.stopped) != patience.launch);
-    if (!all_lanes(goes_on)) return false;
-    if (all_lanes(mbarrier_try_wait(bar, parity))) return true;
+  for (Wait wait;;) {
+    if (all_lanes(mbarrier_try_wait(bar, parity)) && patience.cycles > 0) return true;
+    if (!wait.goes_on(patience)) return false;
   }
 }
 PTX_FN u32 map_to_rank(u32 address, int rank) {
@@ -145,6 +172,7 @@ PTX_FN void store_async(u32* dst, u32 v, Mbarrier* bar, int rank) {
 #define PTX_KERNEL(num_threads) inline void
 #define PTX_PARAMETER const
 #define PTX_UNROLL
+#define PTX_NO_UNROLL
 #define PTX_WHERE simt::Where where = simt::Where::current()  // the kernel's own line, for reports
 
 namespace ptx {
@@ -181,6 +209,9 @@ inline bool all_lanes(bool v, PTX_WHERE) {
   for (int l = 0; l < 32; l++) all &= lanes[l][0] != 0;
   return all;
 }
+inline float shuffle_xor(float v, int lane_mask, PTX_WHERE) {
+  return float_of(simt::gather("shfl.xor", {bits_of(v)}, where)[(thread_index() % 32) ^ lane_mask][0]);
+}
 inline u32 transpose_8x8(u32 v, PTX_WHERE) {
   const simt::Words* lanes = simt::gather("movmatrix", {v}, where);
   const int lane = thread_index() % 32, row = lane / 4, col = lane % 4 * 2;  // element (row, col) comes from (col, row)
@@ -203,8 +234,20 @@ template <class Tag> void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0,
 }
 
 template <class T> T load_constant(const T* p) { return *p; }
+template <class T> const T* here(const T* p) { return p; }
+
+inline void store_relaxed(u32* p, u32 v) { simt::store_relaxed(p, v, 4); }
+inline void store_relaxed(u64* p, u64 v) { simt::store_relaxed(p, v, 8); }
+inline u64 load_relaxed(const u64* p) { return simt::load_relaxed(p, 8); }
+inline void load_relaxed_if(bool is_wanted, Word4& v, const Word4* p) {
+  for (int i = 0; i < 4 && is_wanted; i++) v.w[i] = static_cast<u32>(simt::load_relaxed(&p->w[i], 4));
+}
 
 inline void store_system(u32* p, u32 v) { *p = v; }
+
+struct Wait {
+  bool goes_on(const Patience&, PTX_WHERE) { return all_lanes(simt::pause("words from other CTAs", where), where); }
+};
 
 inline void mbarrier_init(Mbarrier* bar, int num_arrivals) { simt::mbarrier_init(bar, num_arrivals); }
 inline void mbarrier_init_fence() {}  // the cluster barrier that must follow orders the emulator's memory

@@ -1,0 +1,226 @@
+// A layer's forward pass over many CTAs, up to the whole chip: R is spread over them, h travels through L2.
+//
+// WHAT IS KEPT WHERE. `ctas` CTAs hold a copy of R and serve up to 8 * batch_tiles sequences; more sequences, and the other direction,
+// are other copies, which nobody waits for. A CTA owns `groups_per_cta` groups of 8 units, all gates of them: tiles of 16 rows of R. Its
+// warps split the sum over K: each holds its columns of all tiles, of the first `register_tiles` as A-fragments in registers, of the
+// next `shared_tiles` as fragments in shared memory in the order of the lanes, and reads the others from the layer's parameter in every
+// step. R is read from the parameter as it lies there; see cluster_forward.cuh for the order of K.
+//
+// A STEP. Each warp waits for its columns of h, of `tiles_together` tiles of 8 sequences at a time, multiplies them at once, and leaves
+// its partial sums in shared memory. After one block barrier they are added up where the cells are: 32 cells at a time (8 units of 4
+// sequences, one a lane) belong to one warp, which keeps their states in registers, in float, for the whole launch, and sends their new
+// h. The states before the first step are sent in the same way, so that the first step is like all others.
+//
+// WHO WAITS FOR WHOM: see parts/exchange.cuh. The block barrier stands between what a CTA receives and what it sends, which is the rule
+// that makes two buffers enough. Partial sums are kept twice, by step parity: a warp comes to the second next step only through a
+// barrier behind all reads of this one. With `partial_buffers` = 1 a second barrier takes the place of the second buffer.
+//
+// IF A WAIT FAILS the CTA goes on without waiting or sending, so that block barriers still meet, writes NaN, and says so in
+// patience.stopped, which ends the waits of the others.
+#pragma once
+#include "parts/cells.cuh"
+#include "parts/exchange.cuh"
+
+namespace prnn {
+
+template <class Problem, class Config, class Cell> struct GridForward {
+  using Scalar = typename Problem::Scalar;
+  static constexpr int hidden = Problem::hidden, num_groups = (hidden + 7) / 8;
+  static constexpr int groups = Config::groups_per_cta, slices = Config::k_slices, num_threads = slices * 32;
+  static constexpr int batch_tiles = Config::batch_tiles, together = Config::tiles_together;
+  static constexpr int ctas = (num_groups + groups - 1) / groups;
+  static constexpr bool exchanges = Cell::num_recurrent_slots > 0;
+  // Rows of R in blocks of 8 (one gate of one group), two blocks a tile.
+  static constexpr int tiles = (groups * Cell::num_recurrent_slots + 1) / 2, blocks = tiles * 2;
+  static constexpr int register_tiles = Config::register_tiles, shared_tiles = Config::shared_tiles;
+  static constexpr int chunks = (hidden + 31) / 32, chunks_per_slice = (chunks + slices - 1) / slices;  // of 32 of K
+  static constexpr int chains = together == 1 ? 2 : 1;  // of sums, to hide the latency of mma
+  static constexpr int num_items = batch_tiles * groups * 2, items = (num_items + slices - 1) / slices;  // of 32 cells; of a warp
+  using H = Exchange<Scalar, batch_tiles, chunks>;
+  static_assert(Cell::num_stages == 1, "products that depend on others need another kernel");
+  static_assert(batch_tiles % together == 0 && register_tiles + shared_tiles <= tiles);
+
+  struct Shared {
+    alignas(128) ptx::Word4 weights[shared_tiles > 0 ? shared_tiles : 1][shared_tiles > 0 ? chunks_per_slice : 1][2][num_threads];
+    float partial[Config::partial_buffers][batch_tiles][exchanges ? blocks : 1][slices][64];
+    float bias[groups][Cell::num_slots][8], vector[groups][Cell::num_vectors + 1][8];
+    ptx::u32 has_stopped;
+  };
+
+  // Where a block keeps the sum of one cell: so turned that both the lanes of an mma and those of an item meet no bank twice.
+  static PTX_FN int place(int unit, int column) { return unit * 8 + (column ^ unit / 4 * 4); }
+
+  static PTX_FN void run(const Arguments& args) {
+    using Load = Access<Problem>;
+    auto& shared = ptx::shared_memory<Shared>();
+    const int tid = ptx::thread_index(), slice = tid / 32, lane = tid % 32;
+    const int copy = args.first_copy + ptx::block_index() / ctas;
+    const int first_group = ptx::block_index() % ctas * groups, first_b = copy % args.clusters_per_direction * 8 * batch_tiles;
+    const Direction& direction = args.directions[copy / args.clusters_per_direction];
+    const Sequences<Problem> sequences{args, direction};
+    const H h_exchange(args.exchange, copy);
+    const int batch = args.batch, num_steps = args.num_steps, stride = direction.reverse ? -1 : 1;
+
+    auto live_columns = [&](int n) {  // sequences of tile n
+      const int left = batch - first_b - n * 8;
+      return left < 0 ? 0 : left > 8 ? 8 : left;
+    };
+    // Item i of this warp: unit lane/4 of group g of the CTA, sequence `column` of tile n.
+    struct Item { int n, g, column; bool is_live; };
+    auto item_of = [&](int i) {
+      const int item = i * slices + slice, n = item / (groups * 2), g = item / 2 % groups, half = item % 2 * 4;
+      return Item{n, g, half + lane % 4, item < num_items && half < live_columns(n) && first_group + g < num_groups};
+    };
+    auto unit_of = [&](const Item& item) { return (first_group + item.g) * 8 + lane / 4; };
+    auto sequence_of = [&](const Item& item) { return first_b + item.n * 8 + item.column; };
+
+    float r_state[items][Cell::num_states];
+    ptx::u32 r_gates[items][Cell::num_input_slots + 1] = {};  // as loaded, for the coming step
+    int length[items] = {};
+    bool restarts_next[items] = {};
+
+    auto send = [&](int step, const Item& item, ptx::u32 word) {
+      if (lane / 4 % 2 == 0 && item.column < live_columns(item.n)) h_exchange.send(step, item.n, unit_of(item), item.column, word);
+    };
+    // The words of two neighbouring units, in the lane of the first; beyond the last unit R is zero, and 0 * NaN is not.
+    auto word_of = [&](const Item& item, float h) {
+      if (hidden % 8 != 0 && unit_of(item) >= hidden) h = 0.0f;
+      const float neighbour = ptx::shuffle_xor(h, 4);
+      return ptx::pack(h, neighbour, Scalar{});
+    };
+    // Loads of what step `step` takes from memory, and whether the step after it starts its sequence again.
+    auto prefetch = [&](int i, const Item& item, int step) {
+      const int t = direction.first_step + stride * step, b = sequence_of(item);
+      if (b >= batch) return;
+      if (Problem::is_masked) restarts_next[i] = step + 1 < num_steps && sequences.restarts(t + stride, b, length[i]);
+      if (unit_of(item) >= hidden || (Problem::is_masked && t >= length[i])) return;
+      const int64_t row = sequences.row_of(t, b);
+      PTX_UNROLL for (int slot = 0; slot < Cell::num_input_slots; slot++) r_gates[i][slot] = sequences.load_gate(row, slot, unit_of(item));
+    };
+
+    PTX_UNROLL for (int i = 0; i < items; i++) {
+      const Item item = item_of(i);
+      if (!item.is_live) continue;
+      const int b = sequence_of(item), unit = unit_of(item);
+      if (Problem::is_masked && b < batch) length[i] = sequences.length_of(b);
+      PTX_UNROLL for (int s = 0; s < Cell::num_states; s++)
+        r_state[i][s] = b < batch && unit < hidden ? sequences.first_state(s, b, unit) : 0.0f;
+      if (exchanges && num_steps > 0) send(0, item, word_of(item, r_state[i][0]));
+      if (num_steps > 0) prefetch(i, item, 0);
+    }
+    for (int i = tid; i < groups * 8; i += num_threads) {
+      const int unit = first_group * 8 + i;
+      PTX_UNROLL for (int slot = 0; slot < Cell::num_slots; slot++)
+        shared.bias[i / 8][slot][i % 8] = unit < hidden ? sequences.bias(slot, unit) : 0.0f;
+      PTX_UNROLL for (int v = 0; v < Cell::num_vectors; v++)
+        shared.vector[i / 8][v][i % 8] = unit < hidden ? sequences.vector(v, unit) : 0.0f;
+    }
+    if (tid == 0) shared.has_stopped = 0;
+
+    // Of tile `tile`, row lane/4 of its upper or lower block: this lane's part of a chunk of this warp.
+    auto row_of_weights = [&](int tile, int half) -> const ptx::u16* {
+      const int block = tile * 2 + half, unit = (first_group + block / Cell::num_recurrent_slots) * 8 + lane / 4;
+      if (block >= groups * Cell::num_recurrent_slots || unit >= hidden) return nullptr;
+      const int gate = Problem::recurrent_gate(Cell::first_recurrent_slot + block % Cell::num_recurrent_slots);
+      return direction.weight_hh + (static_cast<int64_t>(gate) * hidden + unit) * hidden;
+    };
+    auto column_of_weights = [&](int chunk) { return (slice * chunks_per_slice + chunk) * 32 + lane % 4 * 8; };
+    ptx::Word4 r_weights[register_tiles > 0 ? register_tiles : 1][chunks_per_slice][2];
+    if constexpr (exchanges) {
+      PTX_UNROLL for (int tile = 0; tile < register_tiles + shared_tiles; tile++)
+        PTX_UNROLL for (int half = 0; half < 2; half++) {
+          const ptx::u16* const row = row_of_weights(tile, half);
+          PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++) {
+            const ptx::Word4 words = Load::weights(row, column_of_weights(chunk), row != nullptr);
+            if (tile < register_tiles) r_weights[tile][chunk][half] = words;
+            else shared.weights[tile - register_tiles][chunk][half][tid] = words;  // that only this lane reads
+          }
+        }
+    }
+    ptx::block_barrier();
+
+    bool has_stopped = false;
+    for (int step = 0; step < num_steps; step++) {
+      const int t = direction.first_step + stride * step, now = step % Config::partial_buffers;
+      if constexpr (exchanges) {
+        PTX_NO_UNROLL for (int first = 0; first < batch_tiles; first += together) {
+          if (live_columns(first) == 0) break;  // for the whole copy
+          ptx::Word4 h[together][chunks_per_slice] = {};
+          auto is_live = [&](int n, int chunk) {
+            return lane / 4 < live_columns(first + n) && column_of_weights(chunk) < num_groups * 8;
+          };
+          if (!has_stopped) {
+            has_stopped = !h_exchange.receive(h, step, first, slice * chunks_per_slice, lane, is_live, args.patience);
+            if (has_stopped && lane == 0) ptx::store_system(args.patience.stopped, args.patience.launch), shared.has_stopped = 1;
+          }
+          float sums[together][tiles][chains][4] = {};
+          PTX_UNROLL for (int tile = 0; tile < tiles; tile++) {
+            const ptx::u16* row[2] = {};
+            if (tile >= register_tiles + shared_tiles) row[0] = ptx::here(row_of_weights(tile, 0)), row[1] = ptx::here(row_of_weights(tile, 1));
+            PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++) {
+              ptx::Word4 a[2];
+              PTX_UNROLL for (int half = 0; half < 2; half++) {
+                if (tile < register_tiles) a[half] = r_weights[tile][chunk][half];
+                else if (tile < register_tiles + shared_tiles) a[half] = shared.weights[tile - register_tiles][chunk][half][tid];
+                else a[half] = Load::weights(row[half], column_of_weights(chunk), row[half] != nullptr);
+              }
+              PTX_UNROLL for (int n = 0; n < together; n++)
+                PTX_UNROLL for (int k = 0; k < 2; k++) {
+                  const ptx::u32 fragment[4] = {a[0].w[2 * k], a[1].w[2 * k], a[0].w[2 * k + 1], a[1].w[2 * k + 1]};
+                  ptx::mma_m16n8k16(sums[n][tile][k % chains], fragment, h[n][chunk].w[2 * k], h[n][chunk].w[2 * k + 1], Scalar{});
+                }
+            }
+          }
+          PTX_UNROLL for (int n = 0; n < together; n++)
+            PTX_UNROLL for (int tile = 0; tile < tiles; tile++)
+              PTX_UNROLL for (int half = 0; half < 2; half++) {
+                float* const to = &shared.partial[now][first + n][tile * 2 + half][slice][place(lane / 4, lane % 4 * 2)];
+                PTX_UNROLL for (int j = 0; j < 2; j++) {
+                  float sum = sums[n][tile][0][half * 2 + j];
+                  if (chains > 1) sum += sums[n][tile][chains - 1][half * 2 + j];
+                  to[j] = has_stopped ? not_a_number() : sum;
+                }
+              }
+        }
+        if (MUTATION != 3) ptx::block_barrier();
+        has_stopped |= shared.has_stopped != 0;
+      }
+
+      PTX_UNROLL for (int i = 0; i < items; i++) {
+        const Item item = item_of(i);
+        if (!item.is_live) continue;
+        const int b = sequence_of(item), unit = unit_of(item);
+        float slot[Cell::num_slots], vector[Cell::num_vectors + 1];
+        PTX_UNROLL for (int s = 0; s < Cell::num_slots; s++) {
+          slot[s] = shared.bias[item.g][s][lane / 4];
+          if (s < Cell::num_input_slots) slot[s] += Sequences<Problem>::gate(r_gates[i][s]);
+          const int recurrent = s - Cell::first_recurrent_slot;
+          if (recurrent >= 0 && recurrent < Cell::num_recurrent_slots) {
+            const auto& parts = shared.partial[now][item.n][item.g * Cell::num_recurrent_slots + recurrent];
+            PTX_UNROLL for (int part = 0; part < slices; part++) slot[s] += parts[part][place(lane / 4, item.column)];
+          }
+        }
+        PTX_UNROLL for (int v = 0; v < Cell::num_vectors; v++) vector[v] = shared.vector[item.g][v][lane / 4];
+        const float h_out = update<Problem, Cell>(
+            slot, vector, r_state[i], t < length[i], has_stopped, restarts_next[i] && unit < hidden,
+            [&](int s) { return sequences.initial_state(s, b, unit); });
+        const ptx::u32 y_word = word_of(item, h_out);
+        if (exchanges && step + 1 < num_steps) {
+          const ptx::u32 h_word = Problem::is_masked ? word_of(item, r_state[i][0]) : y_word;
+          if (!has_stopped) send(step + 1, item, h_word);
+        }
+        if (lane / 4 % 2 == 0) sequences.store_y(t, b, unit, y_word);
+        if (step + 1 < num_steps) prefetch(i, item, step + 1);
+      }
+      if (exchanges && Config::partial_buffers == 1) ptx::block_barrier();
+    }
+
+    PTX_UNROLL for (int i = 0; i < items; i++) {
+      const Item item = item_of(i);
+      const int b = sequence_of(item), unit = unit_of(item);
+      if (!item.is_live || b >= batch || unit >= hidden) continue;
+      PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) sequences.store_last_state(s, b, unit, r_state[i][s]);
+    }
+  }
+};
+}  // namespace prnn
