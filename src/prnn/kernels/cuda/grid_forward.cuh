@@ -42,7 +42,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
 
   struct Shared {
     alignas(128) ptx::Word4 weights[shared_tiles > 0 ? shared_tiles : 1][shared_tiles > 0 ? chunks_per_slice : 1][2][num_threads];
-    float partial[Config::partial_buffers][batch_tiles][exchanges ? blocks : 1][slices][64];
+    ptx::Float2 partial[Config::partial_buffers][batch_tiles][exchanges ? blocks : 1][slices][32];
     float bias[groups][Cell::num_slots][8], vector[groups][Cell::num_vectors + 1][8];
     ptx::u32 has_stopped;
   };
@@ -147,40 +147,42 @@ template <class Problem, class Config, class Cell> struct GridForward {
           if (live_columns(first) == 0) break;  // for the whole copy
           ptx::Word4 h[together][chunks_per_slice] = {};
           auto is_live = [&](int n, int chunk) {
-            return lane / 4 < live_columns(first + n) && column_of_weights(chunk) < num_groups * 8;
+            return lane / 4 < live_columns(first + n) && (hidden % (slices * 32) == 0 || column_of_weights(chunk) < num_groups * 8);
           };
           if (!has_stopped) {
             has_stopped = !h_exchange.receive(h, step, first, slice * chunks_per_slice, lane, is_live, args.patience);
             if (has_stopped && lane == 0) ptx::store_system(args.patience.stopped, args.patience.launch), shared.has_stopped = 1;
           }
-          float sums[together][tiles][chains][4] = {};
-          PTX_UNROLL for (int tile = 0; tile < tiles; tile++) {
-            const ptx::u16* row[2] = {};
-            if (tile >= register_tiles + shared_tiles) row[0] = ptx::here(row_of_weights(tile, 0)), row[1] = ptx::here(row_of_weights(tile, 1));
-            PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++) {
-              ptx::Word4 a[2];
-              PTX_UNROLL for (int half = 0; half < 2; half++) {
-                if (tile < register_tiles) a[half] = r_weights[tile][chunk][half];
-                else if (tile < register_tiles + shared_tiles) a[half] = shared.weights[tile - register_tiles][chunk][half][tid];
-                else a[half] = Load::weights(row[half], column_of_weights(chunk), row[half] != nullptr);
+          PTX_UNROLL for (int pair = 0; pair < tiles; pair += 2) {  // two tiles of rows at a time: few sums, and mma's enough in flight
+            float sums[2][together][chains][4] = {};
+            const ptx::u16* row[2][2];
+            PTX_UNROLL for (int i = 0; i < 4; i++) row[i / 2][i % 2] = ptx::here(row_of_weights(pair + i / 2, i % 2));
+            PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++)
+              PTX_UNROLL for (int j = 0; j < 2; j++) {
+                const int tile = pair + j;
+                if (tile >= tiles) continue;
+                ptx::Word4 a[2];
+                PTX_UNROLL for (int half = 0; half < 2; half++) {
+                  if (tile < register_tiles) a[half] = r_weights[tile][chunk][half];
+                  else if (tile < register_tiles + shared_tiles) a[half] = shared.weights[tile - register_tiles][chunk][half][tid];
+                  else a[half] = Load::weights(row[j][half], column_of_weights(chunk), row[j][half] != nullptr);
+                }
+                PTX_UNROLL for (int n = 0; n < together; n++)
+                  PTX_UNROLL for (int k = 0; k < 2; k++) {
+                    const ptx::u32 fragment[4] = {a[0].w[2 * k], a[1].w[2 * k], a[0].w[2 * k + 1], a[1].w[2 * k + 1]};
+                    ptx::mma_m16n8k16(sums[j][n][k % chains], fragment, h[n][chunk].w[2 * k], h[n][chunk].w[2 * k + 1], Scalar{});
+                  }
               }
+            PTX_UNROLL for (int j = 0; j < 2; j++)
               PTX_UNROLL for (int n = 0; n < together; n++)
-                PTX_UNROLL for (int k = 0; k < 2; k++) {
-                  const ptx::u32 fragment[4] = {a[0].w[2 * k], a[1].w[2 * k], a[0].w[2 * k + 1], a[1].w[2 * k + 1]};
-                  ptx::mma_m16n8k16(sums[n][tile][k % chains], fragment, h[n][chunk].w[2 * k], h[n][chunk].w[2 * k + 1], Scalar{});
+                PTX_UNROLL for (int half = 0; half < 2; half++) {
+                  if (pair + j >= tiles) continue;
+                  ptx::Float2 sum = {sums[j][n][0][half * 2], sums[j][n][0][half * 2 + 1]};
+                  if (chains > 1) sum.lo += sums[j][n][chains - 1][half * 2], sum.hi += sums[j][n][chains - 1][half * 2 + 1];
+                  if (has_stopped) sum.lo = sum.hi = not_a_number();
+                  shared.partial[now][first + n][(pair + j) * 2 + half][slice][place(lane / 4, lane % 4 * 2) / 2] = sum;
                 }
-            }
           }
-          PTX_UNROLL for (int n = 0; n < together; n++)
-            PTX_UNROLL for (int tile = 0; tile < tiles; tile++)
-              PTX_UNROLL for (int half = 0; half < 2; half++) {
-                float* const to = &shared.partial[now][first + n][tile * 2 + half][slice][place(lane / 4, lane % 4 * 2)];
-                PTX_UNROLL for (int j = 0; j < 2; j++) {
-                  float sum = sums[n][tile][0][half * 2 + j];
-                  if (chains > 1) sum += sums[n][tile][chains - 1][half * 2 + j];
-                  to[j] = has_stopped ? not_a_number() : sum;
-                }
-              }
         }
         if (MUTATION != 3) ptx::block_barrier();
         has_stopped |= shared.has_stopped != 0;
@@ -196,8 +198,8 @@ template <class Problem, class Config, class Cell> struct GridForward {
           if (s < Cell::num_input_slots) slot[s] += Sequences<Problem>::gate(r_gates[i][s]);
           const int recurrent = s - Cell::first_recurrent_slot;
           if (recurrent >= 0 && recurrent < Cell::num_recurrent_slots) {
-            const auto& parts = shared.partial[now][item.n][item.g * Cell::num_recurrent_slots + recurrent];
-            PTX_UNROLL for (int part = 0; part < slices; part++) slot[s] += parts[part][place(lane / 4, item.column)];
+            const auto* const parts = &shared.partial[now][item.n][item.g * Cell::num_recurrent_slots + recurrent][0][0].lo;
+            PTX_UNROLL for (int part = 0; part < slices; part++) slot[s] += parts[part * 64 + place(lane / 4, item.column)];
           }
         }
         PTX_UNROLL for (int v = 0; v < Cell::num_vectors; v++) vector[v] = shared.vector[item.g][v][lane / 4];

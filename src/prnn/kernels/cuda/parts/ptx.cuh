@@ -9,7 +9,7 @@ using u32 = unsigned int;
 using u64 = unsigned long long;
 struct alignas(8) Mbarrier { u64 state; };  // lives in shared memory; only the mbarrier_* functions look inside
 struct alignas(16) Word4 { u32 w[4]; };
-struct Float2 { float lo, hi; };
+struct alignas(8) Float2 { float lo, hi; };
 struct Half {};      // tags: how the 16-bit numbers of an operation are encoded
 struct Bfloat16 {};
 // No wait is endless.
