@@ -99,7 +99,9 @@ def has_compiler():
 
 
 def to_bits(values, dtype):
-    """Numbers in a 16-bit type, as uint16."""
+    """Numbers in the type of a problem, as unsigned integers of its size."""
+    if dtype == "float32":
+        return np.asarray(values, np.float32).view(np.uint32)
     if dtype == "float16":
         return np.asarray(values, np.float32).astype(np.float16).view(np.uint16)
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
@@ -109,6 +111,8 @@ def to_bits(values, dtype):
 
 def from_bits(bits, dtype):
     """The numbers, as float64."""
+    if dtype == "float32":
+        return bits.view(np.float32).astype(np.float64)
     if dtype == "float16":
         return bits.view(np.float16).astype(np.float64)
     return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)

@@ -12,7 +12,12 @@ from prnn.packing import restart_rows
 from prnn.problem import Problem
 from prnn.specs import LayerWeights
 
-TOLERANCE = {"float16": 2e-3, "bfloat16": 1.5e-2}
+TOLERANCE = {
+    ("float16", "ieee"): 2e-3,
+    ("bfloat16", "ieee"): 1.5e-2,
+    ("float32", "tf32"): 1e-3,
+    ("float32", "ieee"): 2e-6,
+}
 
 
 @dataclass
@@ -56,7 +61,7 @@ class LayerCase:
         p = self.problem
         parts = [
             p.cell.name,
-            p.dtype,
+            p.dtype if p.math == "ieee" else p.math,
             f"H{p.hidden_size}",
             f"T{self.steps}",
             f"B{self.batch}",
@@ -159,7 +164,7 @@ class LayerCase:
                 to.begin_is_float, to.end_is_float = int(not is_first), int(not is_last)
                 if self.to_initial:
                     gpu.fill(to.initial, states)
-                to.y = self.y.ctypes.data + 2 * (self.y_offset + d * width)
+                to.y = self.y.ctypes.data + p.itemsize * (self.y_offset + d * width)
                 to.restart = restarts[d]
                 to.first_gate_row, to.first_step, to.reverse = int(begin_row), first, int(reverse)
             launches.append(args)
@@ -189,4 +194,6 @@ class LayerCase:
                     f"direction {d}: NaN in {name} not where the reference has it"
                 )
                 error = np.nanmax(np.abs(got - want) / np.maximum(1, np.abs(want)), initial=0)
-                assert error <= TOLERANCE[self.problem.dtype], f"direction {d}: {name} is off by {error:.1e}"
+                assert error <= TOLERANCE[self.problem.dtype, self.problem.math], (
+                    f"direction {d}: {name} is off by {error:.1e}"
+                )

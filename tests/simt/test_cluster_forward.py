@@ -8,7 +8,7 @@ from layer_case import LayerCase
 from prnn.cells import BUILTIN, cell, lstm, relu, sigmoid, tanh
 from prnn.kernels import cluster_forward
 from prnn.kernels.cluster_forward import ClusterConfig
-from prnn.problem import Problem
+from prnn.problem import MATHS, Problem
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="the emulator needs g++")
 NUM_SCHEDULES = 20
@@ -22,12 +22,12 @@ def own(a, b, d, h, c, n, u):
 
 
 def case(each, dtype, hidden, config, steps, batch, **options):
-    return LayerCase(
-        Problem(each, 5, hidden, 0, options.pop("bias", True), dtype), ClusterConfig(*config), steps, batch, **options
-    )
+    dtype, math = ("float32", dtype) if dtype in MATHS else (dtype, "ieee")
+    problem = Problem(each, 5, hidden, 0, options.pop("bias", True), dtype, math=math)
+    return LayerCase(problem, ClusterConfig(*config), steps, batch, **options)
 
 
-F16, BF16, B = "float16", "bfloat16", BUILTIN
+F16, BF16, TF32, IEEE, B = "float16", "bfloat16", "tf32", "ieee", BUILTIN
 # config: cluster_size, unit_warps, groups_per_warp, k_slices, batch_tiles
 CASES = [
     case(lstm, F16, 64, (2, 4, 1, 1, 1), 7, 8),
@@ -44,6 +44,18 @@ CASES = [
     case(own, BF16, 17, (2, 2, 1, 1, 1), 5, 6, to_initial=True, with_restart=True, both=True),
     case(lstm, F16, 1, (1, 1, 1, 1, 1), 4, 1),
     case(lstm, F16, 136, (16, 2, 1, 2, 1), 4, 2),
+    case(lstm, TF32, 64, (2, 4, 1, 1, 1), 7, 8),
+    case(lstm, IEEE, 64, (4, 2, 1, 2, 1), 6, 13, both=True),
+    case(lstm, IEEE, 37, (2, 3, 1, 1, 2), 6, 19, lengths=tuple(range(5, -1, -1)) + (6,) * 13),
+    case(lstm, TF32, 72, (2, 5, 1, 4, 2), 5, 11, with_restart=True, chunk=2, reverse=True),
+    case(B["gru"], IEEE, 48, (2, 2, 2, 1, 1), 7, 3, both=True, with_restart=True, to_initial=True, lengths=(7, 0, 3)),
+    case(B["gru"], IEEE, 33, (2, 2, 2, 2, 1), 5, 9, lengths=(5, 5, 4, 4, 3, 2, 2, 1, 0), packed=True, reverse=True, chunk=2),
+    case(B["rnn_tanh"], IEEE, 64, (1, 4, 2, 1, 1), 6, 5, y_offset=1),
+    case(B["rnn_relu"], TF32, 39, (2, 2, 2, 1, 1), 9, 8, bound=10.0),
+    case(B["lstm_peephole"], IEEE, 23, (2, 2, 1, 1, 1), 5, 4, bias=False),
+    case(own, TF32, 17, (2, 2, 1, 1, 1), 5, 6, to_initial=True, with_restart=True, both=True),
+    case(lstm, IEEE, 1, (1, 1, 1, 1, 1), 4, 1),
+    case(B["indrnn"], TF32, 19, (1, 2, 2, 1, 1), 6, 10, with_restart=True),
 ]  # fmt: skip
 
 

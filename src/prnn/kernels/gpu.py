@@ -21,7 +21,13 @@ from prnn.problem import Problem
 
 SOURCES = Path(__file__).parent / "cuda"
 ENTRY = "prnn_kernel"
-SCALARS = {"float16": "ptx::Half", "bfloat16": "ptx::Bfloat16"}
+# (dtype, math) -> how the factors of products are encoded.
+SCALARS = {
+    ("float16", "ieee"): "ptx::Half",
+    ("bfloat16", "ieee"): "ptx::Bfloat16",
+    ("float32", "tf32"): "ptx::Tf32",
+    ("float32", "ieee"): "ptx::Ieee",
+}
 # Of parts/layer.cuh.
 MAX_STATES, MAX_VECTORS, MAX_DIRECTIONS = 8, 8, 2
 
@@ -110,6 +116,19 @@ class GpuFamily(Protocol):
         ...
 
 
+# ---- what parts/products.cuh says of a type
+
+
+def units_per_chunk(problem: Problem) -> int:
+    """Units of K that the four lanes of a row read together, 16 bytes each."""
+    return 64 // problem.itemsize
+
+
+def chunk_registers(problem: Problem) -> int:
+    """Registers that hold a lane's part of 16 rows of R over a chunk."""
+    return 16 if problem.dtype == "float32" and problem.math == "ieee" else 8
+
+
 # ---- text
 
 
@@ -141,11 +160,11 @@ def structs(problem: Problem, config: Any, features: Features) -> str:
     lines = [
         f"// {problem}",
         "struct Problem {",
-        f"  using Scalar = {SCALARS[problem.dtype]};",
+        f"  using Scalar = {SCALARS[problem.dtype, problem.math]};",
         f"  static constexpr int hidden = {problem.hidden_size};",
         f"  static constexpr int num_input_gates = {len(cell.input_gates)};",
         f"  static constexpr bool is_masked = {str(features.is_masked).lower()};",
-        f"  static constexpr bool gates_are_float = {str(features.gates_are_float).lower()};",
+        f"  static constexpr bool gates_are_float = {str(features.gates_are_float or problem.dtype == 'float32').lower()};",
         _gate_of_slot("input_gate", input_gates),
         _gate_of_slot("recurrent_gate", recurrent_gates),
         "};",

@@ -88,7 +88,7 @@ def test_a_launch_covers_batch_and_directions():
     ("problem", "facts", "message"),
     [
         (half(lstm, 64), AMPERE, r"a test \(sm_80\) has no thread-block clusters, which exist from sm_90 on"),
-        (Problem(lstm, 8, 64), H200, "its products take float16 or bfloat16, the problem is float32"),
+        (half(lstm, 64, "float64"), H200, "its products take float16, bfloat16 or float32, the problem is float64"),
         (half(lstm, 64, training=True), H200, "it keeps nothing for a backward pass"),
         (half(lstm, 64, proj_size=8), H200, r"it does not project the output \(proj_size 8\)"),
         (half(mgu, 64), H200, "a step of mgu has 1 product of a vector that the step itself computes"),

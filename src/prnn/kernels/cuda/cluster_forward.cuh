@@ -1,15 +1,12 @@
 // A layer's forward pass inside thread-block clusters.
 //
-// WHAT IS KEPT WHERE. A cluster holds a whole copy of R in registers, as the A-fragments of mma.m16n8k16, and serves up to
+// WHAT IS KEPT WHERE. A cluster holds a whole copy of R in registers, as the A-fragments of mma (parts/products.cuh), and serves up to
 // 8 * batch_tiles sequences; more sequences, and the other direction, are other clusters, which nobody waits for. A warp owns
 // `groups_per_warp` groups of 8 units, all gates of them, and one of `k_slices` parts of the sum over K. Rows are arranged so that after
 // the product a lane holds every gate of its (unit, sequence) cells: the cell's own arithmetic needs no exchange, and its states stay
-// in that lane's registers, in float, for the whole launch. Every CTA keeps h of all units, 16 bits each, in shared memory, twice.
+// in that lane's registers, in float, for the whole launch. Every CTA keeps h of all units, in the layer's type, in shared memory, twice.
 //
-// R is read from the layer's parameter as it lies there. The order in which an mma sums over K is free as long as R and h agree: lane l
-// takes units 8*(l%4) .. +7 of every 32, which are 16 contiguous bytes of a row of R and 16 contiguous bytes of h.
-//
-// WHO WAITS FOR WHOM. New h of 8 units x 8 sequences is 128 bytes, sent to every CTA of the cluster by store_async, which completes on an
+// WHO WAITS FOR WHOM. New h of 8 units x 8 sequences is sent to every CTA of the cluster by store_async, which completes on an
 // mbarrier of the receiver: one barrier for each tile of 8 sequences and each of the two buffers. No other barrier guards the buffers:
 // a warp sends its part of h(t) only after its own reads of h(t-1), so whoever has received all of h(t) knows that the whole cluster has
 // finished with the buffer of h(t-1), which h(t+1) will overwrite. Hence warps without live units do not read h at all. With several
@@ -31,6 +28,8 @@
 namespace prnn {
 
 template <class Problem, class Config, class Cell> struct ClusterForward {
+  using Scalar = typename Problem::Scalar;
+  using Load = Access<Problem>;
   static constexpr int hidden = Problem::hidden, num_groups = (hidden + 7) / 8;
   static constexpr int groups_per_warp = Config::groups_per_warp, slices = Config::k_slices, batch_tiles = Config::batch_tiles;
   static constexpr int groups_per_cta = groups_per_warp * Config::unit_warps, num_threads = Config::unit_warps * slices * 32;
@@ -38,23 +37,23 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
   static constexpr bool exchanges = Cell::num_recurrent_slots > 0;
   // Rows of R in blocks of 8 (one gate of one group), two blocks a tile.
   static constexpr int tiles = (groups_per_warp * Cell::num_recurrent_slots + 1) / 2;
-  static constexpr int chunks_per_slice = (hidden + 32 * slices - 1) / (32 * slices), chunks = chunks_per_slice * slices;  // of 32 of K
+  static constexpr int slice_units = units_per_chunk<Scalar> * slices;  // of which every slice has a chunk of K
+  static constexpr int chunks_per_slice = (hidden + slice_units - 1) / slice_units, blocks = 4 * chunks_per_slice * slices;
+  static constexpr int group_bytes = 8 * sizeof(typename Scalar::Storage);  // of 8 units of one sequence
   static constexpr int sums = tiles > 0 ? tiles * 4 : 1;
   static_assert(Cell::num_stages == 1, "products that depend on others need another kernel");
   static_assert(live_ctas <= Config::cluster_size);
 
   struct Shared {
-    alignas(128) ptx::u32 h[2][batch_tiles][exchanges ? chunks * 4 : 1][32];  // [buffer][tile][group of 8 units][place()]
+    alignas(128) ptx::u32 h[2][batch_tiles][exchanges ? blocks : 1][32];  // [buffer][tile][block of units][place()]
     float partial[batch_tiles][slices > 1 ? slices - 1 : 1][slices > 1 ? Config::unit_warps * sums : 1][32];
     ptx::Mbarrier arrived[2][batch_tiles];
   };
 
-  // Where column b of a group stands among its 8 places: so turned that the 16-byte reads of a quarter warp meet no bank twice.
-  static PTX_FN int place(int group, int b) { return ((b + 2 * group) & 7) * 4; }
+  // Where column b of a block stands among its 8 places: so turned that the 16-byte reads of a quarter warp meet no bank twice.
+  static PTX_FN int place(int block, int b) { return ((b + 2 * block) & 7) * 4; }
 
   static PTX_FN void run(const Arguments& args) {
-    using Scalar = typename Problem::Scalar;
-    using Load = Access<Problem>;
     auto& shared = ptx::shared_memory<Shared>();
     const int tid = ptx::thread_index(), warp = tid / 32, lane = tid % 32;
     const int unit_warp = warp % Config::unit_warps, slice = warp / Config::unit_warps;
@@ -86,30 +85,26 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
       return left < 0 ? 0 : left > 8 ? 8 : left;
     };
 
-    // This warp's part of R stays in registers for all steps. Row lane/4 of both blocks of a tile; see above for the order of K.
-    ptx::u32 r_weights[exchanges ? tiles : 1][exchanges ? chunks_per_slice * 2 : 1][4];
+    // This warp's part of R stays in registers for all steps. Row lane/4 of both blocks of a tile.
+    Weights<Scalar> r_weights[exchanges ? tiles : 1][exchanges ? chunks_per_slice : 1];
     if constexpr (exchanges) {
       PTX_UNROLL for (int tile = 0; tile < tiles; tile++)
         PTX_UNROLL for (int half = 0; half < 2; half++) {
           const int block = tile * 2 + half, unit = (first_group + block / Cell::num_recurrent_slots) * 8 + lane / 4;
           const int gate = Problem::recurrent_gate(Cell::first_recurrent_slot + block % Cell::num_recurrent_slots);
           const bool exists = block < groups_per_warp * Cell::num_recurrent_slots && unit < hidden;
-          const ptx::u16* row = direction.weight_hh + (static_cast<int64_t>(gate) * hidden + unit) * hidden;
-          PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++) {
-            const ptx::Word4 words = Load::weights(row, (slice * chunks_per_slice + chunk) * 32 + lane % 4 * 8, exists);
-            r_weights[tile][chunk * 2][half] = words.w[0], r_weights[tile][chunk * 2][half + 2] = words.w[1];
-            r_weights[tile][chunk * 2 + 1][half] = words.w[2], r_weights[tile][chunk * 2 + 1][half + 2] = words.w[3];
-          }
+          const int64_t row = static_cast<int64_t>(gate) * hidden + unit;
+          PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++)
+            r_weights[tile][chunk].set(half, Load::weights(direction.weight_hh, row, block_of(slice, chunk, lane) * units_per_block<Scalar>, exists));
         }
 
       // The h with which the first step begins. Peers may send only after every CTA has set up its buffers and barriers.
-      for (int i = tid; i < batch_tiles * chunks * 4 * 32; i += num_threads) {
-        const int n = i / (chunks * 128), group = i / 32 % (chunks * 4), b = ((i % 32 / 4) - 2 * group) & 7;
-        const int unit = group * 8 + i % 4 * 2, sequence = first_b + n * 8 + b;
-        const float lo = sequence < batch && unit < hidden ? first_state(0, sequence, unit) : 0.0f;
-        const float hi = sequence < batch && unit + 1 < hidden ? first_state(0, sequence, unit + 1) : 0.0f;
-        shared.h[0][n][group][i % 32] = ptx::pack(lo, hi, Scalar{});
-        shared.h[1][n][group][i % 32] = 0;
+      for (int i = tid; i < batch_tiles * blocks * 32; i += num_threads) {
+        const int n = i / (blocks * 32), block = i / 32 % blocks, b = ((i % 32 / 4) - 2 * block) & 7;
+        const int unit = block * units_per_block<Scalar> + i % 4 * units_per_word<Scalar>, sequence = first_b + n * 8 + b;
+        auto first_h = [&](int u) { return sequence < batch && u < hidden ? first_state(0, sequence, u) : 0.0f; };
+        shared.h[0][n][block][i % 32] = factor_of(first_h(unit), units_per_word<Scalar> > 1 ? first_h(unit + 1) : 0.0f, Scalar{});
+        shared.h[1][n][block][i % 32] = 0;
       }
       if (tid == 0) {
         PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
@@ -117,7 +112,7 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
         ptx::mbarrier_init_fence();
         PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
           PTX_UNROLL for (int p = 0; p < 2; p++)
-            ptx::mbarrier_arrive_expect_bytes(&shared.arrived[p][n], num_groups * 16 * live_columns(n));
+            ptx::mbarrier_arrive_expect_bytes(&shared.arrived[p][n], num_groups * group_bytes * live_columns(n));
       }
       ptx::block_barrier();
       ptx::cluster_barrier();
@@ -149,7 +144,7 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
             if constexpr (Problem::gates_are_float) {
               r_gates[n][g][j][slot] = ptx::bits_of(ptx::load_constant(static_cast<const float*>(direction.gates) + index));
             } else {
-              r_gates[n][g][j][slot] = ptx::load_constant(static_cast<const ptx::u16*>(direction.gates) + index);
+              r_gates[n][g][j][slot] = ptx::load_constant(static_cast<const typename Scalar::Storage*>(direction.gates) + index);
             }
           }
       }
@@ -161,12 +156,11 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
         PTX_UNROLL for (int slot = 0; slot < Cell::num_slots; slot++) {
           const int from_input = Problem::input_gate(slot), from_recurrent = Problem::recurrent_gate(slot);
           if (direction.bias_ih && from_input >= 0)
-            r_bias[g][slot] += ptx::widen(ptx::load_constant(direction.bias_ih + from_input * hidden + unit_of(g)), Scalar{});
+            r_bias[g][slot] += Load::number(direction.bias_ih, from_input * hidden + unit_of(g));
           if (direction.bias_hh && from_recurrent >= 0)
-            r_bias[g][slot] += ptx::widen(ptx::load_constant(direction.bias_hh + from_recurrent * hidden + unit_of(g)), Scalar{});
+            r_bias[g][slot] += Load::number(direction.bias_hh, from_recurrent * hidden + unit_of(g));
         }
-        PTX_UNROLL for (int v = 0; v < Cell::num_vectors; v++)
-          r_vector[g][v] = ptx::widen(ptx::load_constant(direction.vectors[v] + unit_of(g)), Scalar{});
+        PTX_UNROLL for (int v = 0; v < Cell::num_vectors; v++) r_vector[g][v] = Load::number(direction.vectors[v], unit_of(g));
       }
       PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
         PTX_UNROLL for (int j = 0; j < 2; j++) {
@@ -193,7 +187,7 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
                 has_stopped = !ptx::mbarrier_wait(&shared.arrived[now][n], MUTATION == 2 ? 0 : (step - 1) >> 1 & 1, args.patience);
               if (has_stopped && lane == 0) ptx::store_system(args.patience.stopped, args.patience.launch);
               if (tid == 0 && !has_stopped)  // arms the next phase
-                ptx::mbarrier_arrive_expect_bytes(&shared.arrived[now][n], num_groups * 16 * live_columns(n));
+                ptx::mbarrier_arrive_expect_bytes(&shared.arrived[now][n], num_groups * group_bytes * live_columns(n));
             }
             multiply(shared.h[now][n], slice, lane, r_weights, z);
           }
@@ -218,7 +212,7 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
               slot[i] = r_bias[g][i];
               if (i < Cell::num_input_slots) {
                 const ptx::u32 x = r_gates[n][g][j][i];
-                slot[i] += Problem::gates_are_float ? ptx::float_of(x) : ptx::widen(static_cast<ptx::u16>(x), Scalar{});
+                slot[i] += Problem::gates_are_float ? ptx::float_of(x) : ptx::widen(static_cast<typename Scalar::Storage>(x), Scalar{});
               }
               const int recurrent = i - Cell::first_recurrent_slot;
               if (recurrent >= 0 && recurrent < Cell::num_recurrent_slots) {
@@ -241,16 +235,17 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
           }
           if (first_group + g >= num_groups) continue;
 
-          // Transposed, a lane holds sequence lane/4, units lane%4*2 and +1: the words that the next step's mma reads.
-          const ptx::u32 y_word = ptx::transpose_8x8(ptx::pack(h_out[0], h_out[1], Scalar{}));
-          ptx::u32 h_word = y_word;
-          if (Problem::is_masked || hidden % 8 != 0) h_word = ptx::transpose_8x8(ptx::pack(h_next[0], h_next[1], Scalar{}));
-          const int column = lane / 4, group = first_group + g, b = first_b + n * 8 + column;
+          const auto y_pair = Pair<Scalar>::of(h_out, lane);
+          auto h_pair = y_pair;
+          if (Problem::is_masked || hidden % 8 != 0) h_pair = Pair<Scalar>::of(h_next, lane);
+          const int column = Pair<Scalar>::sequence(lane), unit = (first_group + g) * 8 + Pair<Scalar>::unit(lane);
           if (exchanges && step + 1 < num_steps && column < live_columns(n) && !has_stopped) {
-            ptx::u32* const target = &shared.h[next][n][group][place(group, column) + lane % 4];
-            PTX_UNROLL for (int to = 0; to < live_ctas; to++) ptx::store_async(target, h_word, &shared.arrived[next][n], to);
+            const int block = unit / units_per_block<Scalar>, word = unit % units_per_block<Scalar> / units_per_word<Scalar>;
+            ptx::u32* const target = &shared.h[next][n][block][place(block, column) + word];
+            const auto sent = h_pair.factors();
+            PTX_UNROLL for (int to = 0; to < live_ctas; to++) ptx::store_async(target, sent.words, &shared.arrived[next][n], to);
           }
-          store_y(args, direction, row_of, length_of, t, b, group * 8 + lane % 4 * 2, y_word);
+          store_y(args, direction, row_of, length_of, t, first_b + n * 8 + column, unit, y_pair);
         }
         if (step + 1 < num_steps) prefetch(n, step + 1);
       }
@@ -269,34 +264,27 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
     if constexpr (exchanges) ptx::cluster_barrier();
   }
 
+  // The block of h, and of a row of R, that a lane reads of a slice's chunk.
+  static PTX_FN int block_of(int slice, int chunk, int lane) { return (slice * chunks_per_slice + chunk) * 4 + lane % 4; }
+
   // z = R h over this warp's slice of K; two chains of sums each, to hide the latency of mma.
-  template <class Weights>
-  static PTX_FN void multiply(const ptx::u32 (*h)[32], int slice, int lane, const Weights& r_weights, float (&z)[sums]) {
-    float chains[2][tiles][4] = {};
+  template <class RWeights>
+  static PTX_FN void multiply(const ptx::u32 (*h)[32], int slice, int lane, const RWeights& r_weights, float (&z)[sums]) {
+    float chains[tiles][2][4] = {};
     PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++) {
-      const int group = (slice * chunks_per_slice + chunk) * 4 + lane % 4;
-      const auto words = *reinterpret_cast<const ptx::Word4*>(&h[group][place(group, lane / 4)]);
-      PTX_UNROLL for (int tile = 0; tile < tiles; tile++) {
-        ptx::mma_m16n8k16(chains[0][tile], r_weights[tile][chunk * 2], words.w[0], words.w[1], typename Problem::Scalar{});
-        ptx::mma_m16n8k16(chains[1][tile], r_weights[tile][chunk * 2 + 1], words.w[2], words.w[3], typename Problem::Scalar{});
-      }
+      const int block = block_of(slice, chunk, lane);
+      const auto words = *reinterpret_cast<const ptx::Word4*>(&h[block][place(block, lane / 4)]);
+      PTX_UNROLL for (int tile = 0; tile < tiles; tile++) r_weights[tile][chunk].multiply(chains[tile], words);
     }
-    PTX_UNROLL for (int i = 0; i < sums; i++) z[i] = chains[0][i / 4][i % 4] + chains[1][i / 4][i % 4];
+    PTX_UNROLL for (int i = 0; i < sums; i++) z[i] = chains[i / 4][0][i % 4] + chains[i / 4][1][i % 4];
   }
 
-  // Two neighbouring units of one sequence. Rows of y may start anywhere, so a word is written whole only where it is aligned.
   template <class RowOf, class LengthOf>
   static PTX_FN void store_y(const Arguments& args, const Direction& direction, const RowOf& row_of, const LengthOf& length_of, int t,
-                             int b, int unit, ptx::u32 word) {
+                             int b, int unit, const Pair<Scalar>& pair) {
     if (b >= args.batch || unit >= hidden) return;
     if (Problem::is_masked && !args.zero_padding && t >= length_of(b)) return;
-    ptx::u16* const y = direction.y + row_of(t, b) * args.y_pitch + unit;
-    if (unit + 1 < hidden && (reinterpret_cast<ptx::u64>(y) & 3) == 0) {
-      *reinterpret_cast<ptx::u32*>(y) = word;
-    } else {
-      y[0] = static_cast<ptx::u16>(word);
-      if (unit + 1 < hidden) y[1] = static_cast<ptx::u16>(word >> 16);
-    }
+    Load::store_pair(direction.y, row_of(t, b) * args.y_pitch + unit, pair, unit + 1 < hidden);
   }
 };
 }  // namespace prnn

@@ -10,8 +10,11 @@ using u64 = unsigned long long;
 struct alignas(8) Mbarrier { u64 state; };  // lives in shared memory; only the mbarrier_* functions look inside
 struct alignas(16) Word4 { u32 w[4]; };
 struct alignas(8) Float2 { float lo, hi; };
-struct Half {};      // tags: how the 16-bit numbers of an operation are encoded
-struct Bfloat16 {};
+// Tags: how the factors of a product are encoded, and as what they lie in memory. Sums are always floats.
+struct Half { using Storage = u16; };
+struct Bfloat16 { using Storage = u16; };
+struct Tf32 { using Storage = u32; };  // 10 bits of a float's mantissa
+struct Ieee { using Storage = u32; };  // all 23
 // No wait is endless.
 struct Patience {
   long long cycles;  // before a wait fails; 0: every wait fails
@@ -55,19 +58,21 @@ PTX_FN void cluster_barrier() {
 
 // ---- warp collectives: all 32 lanes call them together
 PTX_FN bool all_lanes(bool v) { return __all_sync(all_mask, v); }
-PTX_FN float shuffle_xor(float v, int lane_mask) { return __shfl_xor_sync(all_mask, v, lane_mask); }
+PTX_FN float shuffle_xor(float v, int mask) { return __shfl_xor_sync(all_mask, v, mask); }  // of the lane whose number differs in `mask`
 // 8x8 matrix of 16-bit numbers, transposed across the warp: lane l holds row l/4, columns (l%4)*2 and +1.
 PTX_FN u32 transpose_8x8(u32 v) {
   u32 d; asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(v)); return d;
 }
 // c[16x8] += a[16x16] * b[16x8]; 16-bit numbers in, float accumulators.
-#define PTX_MMA(type) \
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 " \
+#define PTX_MMA(shape, type) \
+  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 " \
                "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
-PTX_FN void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Half) { PTX_MMA("f16"); }
-PTX_FN void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Bfloat16) { PTX_MMA("bf16"); }
+PTX_FN void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Half) { PTX_MMA("m16n8k16", "f16"); }
+PTX_FN void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Bfloat16) { PTX_MMA("m16n8k16", "bf16"); }
+// c[16x8] += a[16x8] * b[8x8]; of the floats a and b it reads the upper 19 bits.
+PTX_FN void mma_m16n8k8(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { PTX_MMA("m16n8k8", "tf32"); }
 #undef PTX_MMA
 
 // ---- numbers
@@ -84,6 +89,10 @@ PTX_FN u32 pack(float lo, float hi, Half) {
 PTX_FN u32 pack(float lo, float hi, Bfloat16) {
   u32 d; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo)); return d;
 }
+// The nearest number with 10 bits of mantissa; what its other 13 bits are is not said.
+PTX_FN u32 round_tf32(float v) { u32 d; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(d) : "f"(v)); return d; }
+PTX_FN u16 narrow(float v, Half) { return static_cast<u16>(pack(v, 0.0f, Half{})); }
+PTX_FN u16 narrow(float v, Bfloat16) { return static_cast<u16>(pack(v, 0.0f, Bfloat16{})); }
 PTX_FN float widen(u16 v, Half) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v)); return f; }
 PTX_FN float widen(u16 v, Bfloat16) { return float_of(static_cast<u32>(v) << 16); }
 
@@ -153,10 +162,14 @@ PTX_FN bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience) {
 PTX_FN u32 map_to_rank(u32 address, int rank) {
   u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank)); return r;
 }
-// Writes one word where `dst` lies in the CTA of that rank, and completes 4 bytes on `bar` there.
-PTX_FN void store_async(u32* dst, u32 v, Mbarrier* bar, int rank) {
+// Writes a word, or two at a multiple of 8 bytes, where `dst` lies in the CTA of that rank, and completes as many bytes on `bar` there.
+PTX_FN void store_async(u32* dst, const u32 (&v)[1], Mbarrier* bar, int rank) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
-               ::"r"(map_to_rank(shared_address(dst), rank)), "r"(v), "r"(map_to_rank(shared_address(bar), rank)) : "memory");
+               ::"r"(map_to_rank(shared_address(dst), rank)), "r"(v[0]), "r"(map_to_rank(shared_address(bar), rank)) : "memory");
+}
+PTX_FN void store_async(u32* dst, const u32 (&v)[2], Mbarrier* bar, int rank) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];"
+               ::"r"(map_to_rank(shared_address(dst), rank)), "r"(v[0]), "r"(v[1]), "r"(map_to_rank(shared_address(bar), rank)) : "memory");
 }
 }  // namespace ptx
 
@@ -197,6 +210,7 @@ inline u16 narrow(float v, Bfloat16) {
   return v != v ? 0x7fff : static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 template <class Tag> u32 pack(float lo, float hi, Tag tag) { return narrow(lo, tag) | static_cast<u32>(narrow(hi, tag)) << 16; }
+inline u32 round_tf32(float v) { return v != v ? 0x7fffffffu : (bits_of(v) + 0x1000) & ~0x1fffu; }
 inline float exp2_fast(float x) { return std::exp2(x); }
 inline float reciprocal_fast(float x) { return 1.0f / x; }
 inline float exp(float x) { return std::exp(x); }
@@ -209,8 +223,8 @@ inline bool all_lanes(bool v, PTX_WHERE) {
   for (int l = 0; l < 32; l++) all &= lanes[l][0] != 0;
   return all;
 }
-inline float shuffle_xor(float v, int lane_mask, PTX_WHERE) {
-  return float_of(simt::gather("shfl.xor", {bits_of(v)}, where)[(thread_index() % 32) ^ lane_mask][0]);
+inline float shuffle_xor(float v, int mask, PTX_WHERE) {
+  return float_of(simt::gather("shfl", {bits_of(v)}, where)[thread_index() % 32 ^ mask][0]);
 }
 inline u32 transpose_8x8(u32 v, PTX_WHERE) {
   const simt::Words* lanes = simt::gather("movmatrix", {v}, where);
@@ -231,6 +245,18 @@ template <class Tag> void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0,
     }
   for (int i = 0; i < 4; i++)
     for (int k = 0; k < 16; k++) c[i] += rows[i >> 1][k] * cols[i & 1][k];
+}
+inline void mma_m16n8k8(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, PTX_WHERE) {
+  const simt::Words* lanes = simt::gather("mma", {a[0], a[1], a[2], a[3], b0, b1}, where);
+  const int lane = thread_index() % 32;
+  auto value = [&](int owner, int word) { return static_cast<double>(float_of(lanes[owner][word] & ~0x1fffu)); };
+  for (int i = 0; i < 4; i++) {
+    double sum = c[i];
+    for (int k = 0; k < 8; k++)
+      sum += value(lane / 4 * 4 + k % 4, i / 2 + k / 4 * 2) * value((lane % 4 * 2 + i % 2) * 4 + k % 4, 4 + k / 4);
+    const float nearest = static_cast<float>(sum);  // the hardware cuts what does not fit instead
+    c[i] = std::fabs(nearest) > std::fabs(sum) ? std::nextafter(nearest, 0.0f) : nearest;
+  }
 }
 
 template <class T> T load_constant(const T* p) { return *p; }
@@ -255,6 +281,15 @@ inline void mbarrier_arrive_expect_bytes(Mbarrier* bar, int bytes) { simt::mbarr
 inline bool mbarrier_wait(Mbarrier* bar, int parity, const Patience&, PTX_WHERE) {
   return all_lanes(simt::mbarrier_wait(bar, parity, where), where);
 }
-inline void store_async(u32* dst, u32 v, Mbarrier* bar, int rank) { simt::store_async(dst, v, bar, rank); }
+template <int count> void store_async(u32* dst, const u32 (&v)[count], Mbarrier* bar, int rank) {
+  for (int i = 0; i < count; i++) simt::store_async(dst + i, v[i], bar, rank);
+}
 }  // namespace ptx
 #endif
+
+namespace ptx {
+PTX_FN float widen(u32 v, Tf32) { return float_of(v); }
+PTX_FN float widen(u32 v, Ieee) { return float_of(v); }
+PTX_FN u32 narrow(float v, Tf32) { return bits_of(v); }
+PTX_FN u32 narrow(float v, Ieee) { return bits_of(v); }
+}  // namespace ptx
