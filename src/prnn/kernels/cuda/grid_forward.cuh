@@ -13,7 +13,8 @@
 //
 // WHO WAITS FOR WHOM: see parts/exchange.cuh. The block barrier stands between what a CTA receives and what it sends, which is the rule
 // that makes two buffers enough. Partial sums are kept twice, by step parity: a warp comes to the second next step only through a
-// barrier behind all reads of this one. With `partial_buffers` = 1 a second barrier takes the place of the second buffer.
+// barrier behind all reads of this one. With `partial_buffers` = 1 a second barrier takes the place of the second buffer. What comes from
+// memory, the input product of a lane's own cells, is copied in the background to a ring in shared memory, `stages` steps deep.
 //
 // IF A WAIT FAILS the CTA goes on without waiting or sending, so that block barriers still meet, writes NaN, and says so in
 // patience.stopped, which ends the waits of the others.
@@ -33,9 +34,11 @@ template <class Problem, class Config, class Cell> struct GridForward {
   // Rows of R in blocks of 8 (one gate of one group), two blocks a tile.
   static constexpr int tiles = (groups * Cell::num_recurrent_slots + 1) / 2, blocks = tiles * 2;
   static constexpr int register_tiles = Config::register_tiles, shared_tiles = Config::shared_tiles;
-  static constexpr int chunks = (hidden + 31) / 32, chunks_per_slice = (chunks + slices - 1) / slices;  // of 32 of K
+  static constexpr int chunk_units = units_per_chunk<Scalar>, chunks = (hidden + chunk_units - 1) / chunk_units;  // of K
+  static constexpr int chunks_per_slice = (chunks + slices - 1) / slices;
   static constexpr int chains = together == 1 ? 2 : 1;  // of sums, to hide the latency of mma
   static constexpr int num_items = batch_tiles * groups * 2, items = (num_items + slices - 1) / slices;  // of 32 cells; of a warp
+  static constexpr int stages = 4;
   using H = Exchange<Scalar, batch_tiles, chunks>;
   static_assert(Cell::num_stages == 1, "products that depend on others need another kernel");
   static_assert(batch_tiles % together == 0 && register_tiles + shared_tiles <= tiles);
@@ -43,6 +46,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
   struct Shared {
     alignas(128) ptx::Word4 weights[shared_tiles > 0 ? shared_tiles : 1][shared_tiles > 0 ? chunks_per_slice : 1][2][num_threads];
     ptx::Float2 partial[Config::partial_buffers][batch_tiles][exchanges ? blocks : 1][slices][32];
+    float gates[stages][items][Cell::num_input_slots > 0 ? Cell::num_input_slots : 1][num_threads];
     float bias[groups][Cell::num_slots][8], vector[groups][Cell::num_vectors + 1][8];
     ptx::u32 has_stopped;
   };
@@ -75,27 +79,39 @@ template <class Problem, class Config, class Cell> struct GridForward {
     auto sequence_of = [&](const Item& item) { return first_b + item.n * 8 + item.column; };
 
     float r_state[items][Cell::num_states];
-    ptx::u32 r_gates[items][Cell::num_input_slots + 1] = {};  // as loaded, for the coming step
     int length[items] = {};
     bool restarts_next[items] = {};
 
-    auto send = [&](int step, const Item& item, ptx::u32 word) {
-      if (lane / 4 % 2 == 0 && item.column < live_columns(item.n)) h_exchange.send(step, item.n, unit_of(item), item.column, word);
+    // A pair of neighbouring units lies in the lanes of both; that of the first stores it.
+    const bool is_first = lane / 4 % 2 == 0;
+    auto pair_of = [&](float h) { return Pair<Scalar>::of(h, ptx::shuffle_xor(h, 4)); };
+    auto send = [&](int step, const Item& item, const Pair<Scalar>& pair) {
+      if (is_first && item.column < live_columns(item.n))
+        h_exchange.send(step, item.n, unit_of(item), item.column, pair.factors().words);
     };
-    // The words of two neighbouring units, in the lane of the first; beyond the last unit R is zero, and 0 * NaN is not.
-    auto word_of = [&](const Item& item, float h) {
-      if (hidden % 8 != 0 && unit_of(item) >= hidden) h = 0.0f;
-      const float neighbour = ptx::shuffle_xor(h, 4);
-      return ptx::pack(h, neighbour, Scalar{});
+    // What the next step multiplies: beyond the last unit R is zero, and 0 * NaN is not.
+    auto sent_h = [&](int i, const Item& item) { return hidden % 8 == 0 || unit_of(item) < hidden ? r_state[i][0] : 0.0f; };
+
+    // Starts to copy what step `step` takes from memory. Always one group of copies, so that waits can count them.
+    auto fetch = [&](int step) {
+      if (step < num_steps) {
+        const int t = direction.first_step + stride * step;
+        PTX_UNROLL for (int i = 0; i < items; i++) {
+          const Item item = item_of(i);
+          if (!item.is_live) continue;
+          const int b = sequence_of(item), unit = unit_of(item);
+          const bool exists = b < batch && unit < hidden && (!Problem::is_masked || t < length[i]);
+          const float* const gates = sequences.gates_of(t, b) + unit;
+          PTX_UNROLL for (int slot = 0; slot < Cell::num_input_slots; slot++)
+            ptx::copy_async(&shared.gates[step % stages][i][slot][tid], gates + Problem::input_gate(slot) * hidden, exists);
+        }
+      }
+      ptx::copy_async_commit();
     };
-    // Loads of what step `step` takes from memory, and whether the step after it starts its sequence again.
-    auto prefetch = [&](int i, const Item& item, int step) {
-      const int t = direction.first_step + stride * step, b = sequence_of(item);
-      if (b >= batch) return;
-      if (Problem::is_masked) restarts_next[i] = step + 1 < num_steps && sequences.restarts(t + stride, b, length[i]);
-      if (unit_of(item) >= hidden || (Problem::is_masked && t >= length[i])) return;
-      const int64_t row = sequences.row_of(t, b);
-      PTX_UNROLL for (int slot = 0; slot < Cell::num_input_slots; slot++) r_gates[i][slot] = sequences.load_gate(row, slot, unit_of(item));
+    // Does the sequence start again after step `step`?
+    auto look_ahead = [&](int i, const Item& item, int step) {
+      const int t = direction.first_step + stride * (step + 1), b = sequence_of(item);
+      restarts_next[i] = b < batch && step + 1 < num_steps && sequences.restarts(t, b, length[i]);
     };
 
     PTX_UNROLL for (int i = 0; i < items; i++) {
@@ -105,9 +121,10 @@ template <class Problem, class Config, class Cell> struct GridForward {
       if (Problem::is_masked && b < batch) length[i] = sequences.length_of(b);
       PTX_UNROLL for (int s = 0; s < Cell::num_states; s++)
         r_state[i][s] = b < batch && unit < hidden ? sequences.first_state(s, b, unit) : 0.0f;
-      if (exchanges && num_steps > 0) send(0, item, word_of(item, r_state[i][0]));
-      if (num_steps > 0) prefetch(i, item, 0);
+      if (exchanges && num_steps > 0) send(0, item, pair_of(sent_h(i, item)));
+      if (Problem::is_masked) look_ahead(i, item, 0);
     }
+    PTX_UNROLL for (int step = 0; step < stages - 1; step++) fetch(step);
     for (int i = tid; i < groups * 8; i += num_threads) {
       const int unit = first_group * 8 + i;
       PTX_UNROLL for (int slot = 0; slot < Cell::num_slots; slot++)
@@ -117,25 +134,23 @@ template <class Problem, class Config, class Cell> struct GridForward {
     }
     if (tid == 0) shared.has_stopped = 0;
 
-    // Of tile `tile`, row lane/4 of its upper or lower block: this lane's part of a chunk of this warp.
-    auto row_of_weights = [&](int tile, int half) -> const ptx::u16* {
+    // Row lane/4 of one block of a tile of R, as far as a chunk of this warp goes.
+    auto column_of_weights = [&](int chunk) { return (slice * chunks_per_slice + chunk) * chunk_units + lane % 4 * units_per_block<Scalar>; };
+    auto load_weights = [&](const void* weight_hh, int tile, int half, int chunk) {
       const int block = tile * 2 + half, unit = (first_group + block / Cell::num_recurrent_slots) * 8 + lane / 4;
-      if (block >= groups * Cell::num_recurrent_slots || unit >= hidden) return nullptr;
       const int gate = Problem::recurrent_gate(Cell::first_recurrent_slot + block % Cell::num_recurrent_slots);
-      return direction.weight_hh + (static_cast<int64_t>(gate) * hidden + unit) * hidden;
+      const bool exists = block < groups * Cell::num_recurrent_slots && unit < hidden;
+      return Load::weights(weight_hh, static_cast<int64_t>(gate) * hidden + unit, column_of_weights(chunk), exists);
     };
-    auto column_of_weights = [&](int chunk) { return (slice * chunks_per_slice + chunk) * 32 + lane % 4 * 8; };
-    ptx::Word4 r_weights[register_tiles > 0 ? register_tiles : 1][chunks_per_slice][2];
+    Weights<Scalar> r_weights[register_tiles > 0 ? register_tiles : 1][chunks_per_slice];
     if constexpr (exchanges) {
       PTX_UNROLL for (int tile = 0; tile < register_tiles + shared_tiles; tile++)
-        PTX_UNROLL for (int half = 0; half < 2; half++) {
-          const ptx::u16* const row = row_of_weights(tile, half);
-          PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++) {
-            const ptx::Word4 words = Load::weights(row, column_of_weights(chunk), row != nullptr);
-            if (tile < register_tiles) r_weights[tile][chunk][half] = words;
+        PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++)
+          PTX_UNROLL for (int half = 0; half < 2; half++) {
+            const ptx::Word4 words = load_weights(direction.weight_hh, tile, half, chunk);
+            if (tile < register_tiles) r_weights[tile][chunk].set(half, words);
             else shared.weights[tile - register_tiles][chunk][half][tid] = words;  // that only this lane reads
           }
-        }
     }
     ptx::block_barrier();
 
@@ -147,31 +162,27 @@ template <class Problem, class Config, class Cell> struct GridForward {
           if (live_columns(first) == 0) break;  // for the whole copy
           ptx::Word4 h[together][chunks_per_slice] = {};
           auto is_live = [&](int n, int chunk) {
-            return lane / 4 < live_columns(first + n) && (hidden % (slices * 32) == 0 || column_of_weights(chunk) < num_groups * 8);
+            return lane / 4 < live_columns(first + n) &&
+                   (hidden % (slices * chunk_units) == 0 || column_of_weights(chunk) < num_groups * 8);
           };
           if (!has_stopped) {
             has_stopped = !h_exchange.receive(h, step, first, slice * chunks_per_slice, lane, is_live, args.patience);
-            if (has_stopped && lane == 0) ptx::store_system(args.patience.stopped, args.patience.launch), shared.has_stopped = 1;
+            if (has_stopped) shared.has_stopped = 1;
           }
           PTX_UNROLL for (int pair = 0; pair < tiles; pair += 2) {  // two tiles of rows at a time: few sums, and mma's enough in flight
             float sums[2][together][chains][4] = {};
-            const ptx::u16* row[2][2];
-            PTX_UNROLL for (int i = 0; i < 4; i++) row[i / 2][i % 2] = ptx::here(row_of_weights(pair + i / 2, i % 2));
+            const void* const weight_hh = pair + 1 < register_tiles + shared_tiles ? nullptr : ptx::here(direction.weight_hh);
             PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++)
               PTX_UNROLL for (int j = 0; j < 2; j++) {
                 const int tile = pair + j;
                 if (tile >= tiles) continue;
-                ptx::Word4 a[2];
+                Weights<Scalar> weights;
                 PTX_UNROLL for (int half = 0; half < 2; half++) {
-                  if (tile < register_tiles) a[half] = r_weights[tile][chunk][half];
-                  else if (tile < register_tiles + shared_tiles) a[half] = shared.weights[tile - register_tiles][chunk][half][tid];
-                  else a[half] = Load::weights(row[j][half], column_of_weights(chunk), row[j][half] != nullptr);
+                  if (tile < register_tiles) weights = r_weights[tile][chunk];
+                  else if (tile < register_tiles + shared_tiles) weights.set(half, shared.weights[tile - register_tiles][chunk][half][tid]);
+                  else weights.set(half, load_weights(weight_hh, tile, half, chunk));
                 }
-                PTX_UNROLL for (int n = 0; n < together; n++)
-                  PTX_UNROLL for (int k = 0; k < 2; k++) {
-                    const ptx::u32 fragment[4] = {a[0].w[2 * k], a[1].w[2 * k], a[0].w[2 * k + 1], a[1].w[2 * k + 1]};
-                    ptx::mma_m16n8k16(sums[j][n][k % chains], fragment, h[n][chunk].w[2 * k], h[n][chunk].w[2 * k + 1], Scalar{});
-                  }
+                PTX_UNROLL for (int n = 0; n < together; n++) weights.multiply(sums[j][n], h[n][chunk]);
               }
             PTX_UNROLL for (int j = 0; j < 2; j++)
               PTX_UNROLL for (int n = 0; n < together; n++)
@@ -188,6 +199,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
         has_stopped |= shared.has_stopped != 0;
       }
 
+      if (MUTATION != 4) ptx::copy_async_wait<stages - 2>();
       PTX_UNROLL for (int i = 0; i < items; i++) {
         const Item item = item_of(i);
         if (!item.is_live) continue;
@@ -195,7 +207,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
         float slot[Cell::num_slots], vector[Cell::num_vectors + 1];
         PTX_UNROLL for (int s = 0; s < Cell::num_slots; s++) {
           slot[s] = shared.bias[item.g][s][lane / 4];
-          if (s < Cell::num_input_slots) slot[s] += Sequences<Problem>::gate(r_gates[i][s]);
+          if (s < Cell::num_input_slots) slot[s] += shared.gates[step % stages][i][s][tid];
           const int recurrent = s - Cell::first_recurrent_slot;
           if (recurrent >= 0 && recurrent < Cell::num_recurrent_slots) {
             const auto* const parts = &shared.partial[now][item.n][item.g * Cell::num_recurrent_slots + recurrent][0][0].lo;
@@ -206,14 +218,15 @@ template <class Problem, class Config, class Cell> struct GridForward {
         const float h_out = update<Problem, Cell>(
             slot, vector, r_state[i], t < length[i], has_stopped, restarts_next[i] && unit < hidden,
             [&](int s) { return sequences.initial_state(s, b, unit); });
-        const ptx::u32 y_word = word_of(item, h_out);
+        const Pair<Scalar> y_pair = pair_of(h_out);
         if (exchanges && step + 1 < num_steps) {
-          const ptx::u32 h_word = Problem::is_masked ? word_of(item, r_state[i][0]) : y_word;
-          if (!has_stopped) send(step + 1, item, h_word);
+          const Pair<Scalar> h_pair = Problem::is_masked || hidden % 8 != 0 ? pair_of(sent_h(i, item)) : y_pair;
+          if (!has_stopped) send(step + 1, item, h_pair);
         }
-        if (lane / 4 % 2 == 0) sequences.store_y(t, b, unit, y_word);
-        if (step + 1 < num_steps) prefetch(i, item, step + 1);
+        if (is_first) sequences.store_y(t, b, unit, y_pair);
+        if (Problem::is_masked) look_ahead(i, item, step + 1);
       }
+      fetch(step + stages - 1);
       if (exchanges && Config::partial_buffers == 1) ptx::block_barrier();
     }
 

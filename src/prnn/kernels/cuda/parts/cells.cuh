@@ -41,28 +41,15 @@ template <class Problem> struct Sequences {
   }
   PTX_FN float vector(int v, int unit) const { return Load::number(direction.vectors[v], unit); }
 
-  // The input product of a row for one slot, as it lies in memory: loaded long before it is used, converted then.
-  PTX_FN ptx::u32 load_gate(int64_t row, int slot, int unit) const {
-    const int64_t index = ((row - direction.first_gate_row) * Problem::num_input_gates + Problem::input_gate(slot)) * hidden + unit;
-    if constexpr (Problem::gates_are_float) return ptx::bits_of(ptx::load_constant(static_cast<const float*>(direction.gates) + index));
-    else return ptx::load_constant(static_cast<const ptx::u16*>(direction.gates) + index);
-  }
-  static PTX_FN float gate(ptx::u32 loaded) {
-    if constexpr (Problem::gates_are_float) return ptx::float_of(loaded);
-    else return ptx::widen(static_cast<ptx::u16>(loaded), Scalar{});
+  // Where the input product of (t, b) begins.
+  PTX_FN const float* gates_of(int t, int b) const {
+    return direction.gates + (row_of(t, b) - direction.first_gate_row) * (Problem::num_input_gates * hidden);
   }
 
-  // Two neighbouring units of one sequence. Rows of y may start anywhere, so a word is written whole only where it is aligned.
-  PTX_FN void store_y(int t, int b, int unit, ptx::u32 word) const {
+  PTX_FN void store_y(int t, int b, int unit, const Pair<Scalar>& pair) const {
     if (b >= args.batch || unit >= hidden) return;
     if (Problem::is_masked && !args.zero_padding && t >= length_of(b)) return;
-    ptx::u16* const y = direction.y + row_of(t, b) * args.y_pitch + unit;
-    if (unit + 1 < hidden && (reinterpret_cast<ptx::u64>(y) & 3) == 0) {
-      *reinterpret_cast<ptx::u32*>(y) = word;
-    } else {
-      y[0] = static_cast<ptx::u16>(word);
-      if (unit + 1 < hidden) y[1] = static_cast<ptx::u16>(word >> 16);
-    }
+    Load::store_pair(direction.y, row_of(t, b) * args.y_pitch + unit, pair, unit + 1 < hidden);
   }
 };
 

@@ -10,7 +10,7 @@
 // TWO BUFFERS ARE ENOUGH if no CTA stores a word of step s + 1 before all its warps have all their words of step s: whoever stores into
 // the buffer of step s has received s + 1 from everybody, so everybody had finished with s.
 #pragma once
-#include "parts/ptx.cuh"
+#include "parts/products.cuh"
 
 #ifndef MUTATION  // deliberate faults, for the test of the tests
 #define MUTATION 0
@@ -27,13 +27,13 @@ template <ptx::u32 mask, ptx::u32 one> struct Epochs {
     return (((words.w[0] ^ epoch) | (words.w[1] ^ epoch) | (words.w[2] ^ epoch) | (words.w[3] ^ epoch)) & mask) != 0;
   }
 };
-template <class Scalar> struct EpochsOf { using type = Epochs<0x40004000u, 0x00010001u>; };
+template <class Storage> struct EpochsOf { using type = Epochs<0x40000000u, 1u>; };
+template <> struct EpochsOf<ptx::u16> { using type = Epochs<0x40004000u, 0x00010001u>; };
 
 // The buffers of one copy of R. 32 Word4, one a lane, hold 8 sequences of one chunk of the sum over K; a warp's fragment is 16 bytes a lane.
 template <class Scalar, int batch_tiles, int chunks> struct Exchange {
-  using Epoch = typename EpochsOf<Scalar>::type;
-  static constexpr int units_per_word = 2, chunk_units = 16 * units_per_word, words = batch_tiles * chunks * 128;  // of a buffer
-  static constexpr int num_bytes = 2 * words * 12;
+  using Epoch = typename EpochsOf<typename Scalar::Storage>::type;
+  static constexpr int words = batch_tiles * chunks * 128, num_bytes = 2 * words * 12;  // of a buffer; of both and what is beside them
 
   ptx::u32* buffers;  // [2][tile][chunk][column 8][16]
   ptx::u64* exact;    // the same for words that do not fit; the upper half is the step + 1
@@ -43,50 +43,50 @@ template <class Scalar, int batch_tiles, int chunks> struct Exchange {
     exact = reinterpret_cast<ptx::u64*>(buffers + 2 * words);
   }
 
-  // The word that begins with `unit`.
-  PTX_FN void send(int step, int tile, int unit, int column, ptx::u32 word) const {
-    const int in_buffer = ((tile * chunks + unit / chunk_units) * 8 + column) * 16 + unit % chunk_units / units_per_word;
-    const int index = (step & 1) * words + in_buffer;
-    if (!Epoch::fits(word)) {
-      ptx::store_relaxed(exact + index, static_cast<ptx::u64>(step + 1) << 32 | word);
-      word = Epoch::escape;
+  // The words of neighbouring units, of which `unit` is the first.
+  template <int count> PTX_FN void send(int step, int tile, int unit, int column, const ptx::u32 (&values)[count]) const {
+    const int chunk = tile * chunks + unit / units_per_chunk<Scalar>, in_column = unit % units_per_chunk<Scalar> / units_per_word<Scalar>;
+    const int index = (step & 1) * words + (chunk * 8 + column) * 16 + in_column;
+    PTX_UNROLL for (int i = 0; i < count; i++) {
+      ptx::u32 word = values[i];
+      if (!Epoch::fits(word)) {
+        ptx::store_relaxed(exact + index + i, static_cast<ptx::u64>(step + 1) << 32 | word);
+        word = Epoch::escape;
+      }
+      ptx::store_relaxed(buffers + index + i, word | Epoch::of(step));
     }
-    ptx::store_relaxed(buffers + index, word | Epoch::of(step));
   }
 
-  // A warp's chunks of some tiles; where `is_live(n, k)` is false nobody sends, and a lane gets 0. False for all lanes if a word did not
+  // A lane's words of a warp's chunks of some tiles; where `is_live(n, k)` is false nobody sends, and it gets 0. False if a word did not
   // come in time. All that is missing is looked at again in one batch: one round trip for all, not one for each.
   template <int num_tiles, int num_chunks, class IsLive>
   PTX_FN bool receive(ptx::Word4 (&h)[num_tiles][num_chunks], int step, int first_tile, int first_chunk, int lane, const IsLive& is_live,
                       const ptx::Patience& patience) const {
     const ptx::u32 epoch = Epoch::of(step), stale = Epoch::of(step + 2);
-    const auto* const source = reinterpret_cast<const ptx::Word4*>(buffers + (step & 1) * words) + lane;
+    const int first = (step & 1) * words + (first_tile * chunks + first_chunk) * 128 + lane * 4;
     PTX_UNROLL for (int n = 0; n < num_tiles; n++)
       PTX_UNROLL for (int k = 0; k < num_chunks; k++)
         PTX_UNROLL for (int i = 0; i < 4; i++) h[n][k].w[i] = is_live(n, k) ? stale : epoch;
     for (ptx::Wait wait;;) {
-      bool is_fresh = true;
+      bool is_fresh = patience.cycles > 0;
       PTX_UNROLL for (int n = 0; n < num_tiles; n++)
-        PTX_UNROLL for (int k = 0; k < num_chunks; k++)
-          ptx::load_relaxed_if(Epoch::is_stale(h[n][k], epoch), h[n][k], source + ((first_tile + n) * chunks + first_chunk + k) * 32);
+        PTX_UNROLL for (int k = 0; k < num_chunks; k++) {
+          const auto* const source = reinterpret_cast<const ptx::Word4*>(buffers + first + (n * chunks + k) * 128);
+          ptx::load_relaxed_if(Epoch::is_stale(h[n][k], epoch), h[n][k], source);
+        }
       PTX_UNROLL for (int n = 0; n < num_tiles; n++)
         PTX_UNROLL for (int k = 0; k < num_chunks; k++) is_fresh &= !Epoch::is_stale(h[n][k], epoch);
-      if (MUTATION == 1) break;
-      if (ptx::all_lanes(is_fresh) && patience.cycles > 0) break;
+      if (is_fresh || MUTATION == 1) break;
       if (!wait.goes_on(patience)) return false;
     }
-    bool fits = true;
     PTX_UNROLL for (int n = 0; n < num_tiles; n++)
-      PTX_UNROLL for (int k = 0; k < num_chunks; k++)
+      PTX_UNROLL for (int k = 0; k < num_chunks; k++) {
+        bool fits = true;
         PTX_UNROLL for (int i = 0; i < 4; i++) {
           h[n][k].w[i] &= ~Epoch::of(0);
           fits &= !Epoch::is_escape(h[n][k].w[i]);
         }
-    if (ptx::all_lanes(fits)) return true;
-    PTX_UNROLL for (int n = 0; n < num_tiles; n++)
-      PTX_UNROLL for (int k = 0; k < num_chunks; k++) {
-        const int index = (step & 1) * words + (((first_tile + n) * chunks + first_chunk + k) * 32 + lane) * 4;
-        if (!receive_exact(h[n][k], step, exact + index, patience)) return false;
+        if (!fits && !receive_exact(h[n][k], step, exact + first + (n * chunks + k) * 128, patience)) return false;
       }
     return true;
   }
@@ -99,7 +99,7 @@ template <class Scalar, int batch_tiles, int chunks> struct Exchange {
       PTX_UNROLL for (int i = 0; i < 4; i++) found[i] = is_missing[i] ? ptx::load_relaxed(source + i) : 0;
       PTX_UNROLL for (int i = 0; i < 4; i++)
         if (found[i] >> 32 == static_cast<ptx::u32>(step + 1)) h.w[i] = static_cast<ptx::u32>(found[i]), is_missing[i] = false;
-      if (ptx::all_lanes(!(is_missing[0] | is_missing[1] | is_missing[2] | is_missing[3]))) return true;
+      if (!(is_missing[0] | is_missing[1] | is_missing[2] | is_missing[3])) return true;
       if (!wait.goes_on(patience)) return false;
     }
   }
