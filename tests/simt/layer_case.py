@@ -41,7 +41,6 @@ class LayerCase:
     reverse: bool = False
     both: bool = False
     packed: bool = False
-    gates_are_float: bool = False
     chunk: int = 0
     bound: float = 1.0
     nan_row: int = -1
@@ -51,7 +50,7 @@ class LayerCase:
 
     @property
     def features(self):
-        return Features(bool(self.lengths) or self.with_restart, self.gates_are_float)
+        return Features(bool(self.lengths) or self.with_restart)
 
     @property
     def directions(self):
@@ -67,7 +66,7 @@ class LayerCase:
             f"B{self.batch}",
             *map(str, vars(self.config).values()),
         ]
-        names = ("with_restart", "to_initial", "reverse", "both", "packed", "gates_are_float")
+        names = ("with_restart", "to_initial", "reverse", "both", "packed")
         parts += [name for name in names if getattr(self, name)]
         parts += [f"chunk{self.chunk}"] * bool(self.chunk) + [f"lengths{len(self.lengths)}"] * bool(self.lengths)
         return "-".join(parts)
@@ -153,8 +152,7 @@ class LayerCase:
                 weights = self.weights[d]
                 flat = self.x.reshape(-1, p.input_size)[self.index[begin_row:end_row]]
                 if weights.w_ih is not None:
-                    gates = flat @ weights.w_ih.T
-                    to.gates = self._address(gates.astype(np.float32)) if self.gates_are_float else self._bits(gates)
+                    to.gates = self._address((flat @ weights.w_ih.T).astype(np.float32))
                 to.weight_hh, to.bias_ih, to.bias_hh = map(self._bits, (weights.w_hh, weights.b_ih, weights.b_hh))
                 gpu.fill(to.vectors, list(map(self._bits, weights.vectors)))
                 states = list(map(self._bits, self.initial[d]))

@@ -37,7 +37,7 @@ CASES = [
     case(B["gru"], F16, 48, (2, 2, 2, 1, 1), 7, 3, both=True, with_restart=True, to_initial=True, lengths=(7, 0, 3)),
     case(B["gru"], BF16, 33, (2, 2, 2, 2, 1), 5, 9, lengths=(5, 5, 4, 4, 3, 2, 2, 1, 0), packed=True, reverse=True, chunk=2),
     case(B["rnn_tanh"], BF16, 64, (1, 4, 2, 1, 1), 6, 5, y_offset=1),
-    case(B["rnn_relu"], F16, 40, (2, 2, 2, 1, 1), 9, 8, bound=30.0, gates_are_float=True),
+    case(B["rnn_relu"], F16, 40, (2, 2, 2, 1, 1), 9, 8, bound=30.0),
     case(B["lstm_peephole"], F16, 24, (2, 2, 1, 1, 1), 5, 4, bias=False),
     case(B["lstm_coupled"], F16, 56, (4, 1, 2, 1, 1), 5, 8, chunk=1),
     case(B["indrnn"], F16, 19, (1, 2, 2, 1, 1), 6, 10, with_restart=True),
@@ -112,9 +112,10 @@ def test_a_lost_message_ends_the_launch_with_nan_and_says_so(kernels, index):
         assert any(np.isnan(ends[0]).any() for _, ends in each.results())
 
 
-@pytest.mark.parametrize(("mutation", "index"), [(1, 0), (2, 0), (3, 1)])
+@pytest.mark.parametrize(("mutation", "index"), [(1, 0), (2, 0), (3, 1), (4, 2)])
 def test_a_deliberate_fault_is_found(tmp_path, mutation, index):
-    """1: a wait left out in all warps but the first; 2: a wrong phase; 3: no barrier before the reduction."""
+    """1: a wait left out in all warps but the first; 2: a wrong phase; 3: no barrier before the reduction. 4: gates used
+    before they are there."""
     each = CASES[index]
     (kernel,) = build(cluster_forward, [(each.problem, each.config, each.features)], tmp_path, mutation)
     each.draw()

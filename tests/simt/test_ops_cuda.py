@@ -25,8 +25,7 @@ KINDS = {"lstm": cells.lstm, "gru": cells.gru}
 def kernels(tmp_path_factory):
     keys = [(kind, masked) for kind in KINDS for masked in (False, True)]
     problems = [
-        (Problem(KINDS[kind], SIZE, HIDDEN, dtype="float16"), CONFIG, Features(masked, gates_are_float=True))
-        for kind, masked in keys
+        (Problem(KINDS[kind], SIZE, HIDDEN, dtype="float16"), CONFIG, Features(masked)) for kind, masked in keys
     ]
     return dict(zip(keys, build(cluster_forward, problems, tmp_path_factory.mktemp("simt"))))
 

@@ -16,10 +16,11 @@ from prnn.problem import Problem
 NAME = "cluster_forward"
 TEMPLATE = "ClusterForward"
 MAX_WARPS = 16
+_STAGES = 4  # of the kernel's ring of gates
 # Addresses, loop counters and temporaries beside what a thread keeps: the least and the most that NVRTC 13 gave them over 164
 # configurations of five cells for sm_90a. Masks take most of the difference.
 _LEAST_OTHER_REGISTERS = 12
-_OTHER_REGISTERS, _OTHER_REGISTERS_OF_A_TILE = 40, 16  # a tile of each group of units
+_OTHER_REGISTERS, _OTHER_REGISTERS_OF_A_TILE = 64, 24  # a tile of each group of units
 
 
 @dataclass(frozen=True)
@@ -91,21 +92,22 @@ def resources(problem: Problem, config: ClusterConfig) -> Resources:
     chunks = -(-problem.hidden_size // (gpu.units_per_chunk(problem) * config.k_slices))
     weights = tiles * chunks * gpu.chunk_registers(problem)
     cells = 2 * config.groups_per_warp * config.batch_tiles
-    kept = cells * (len(program.states) + program.num_input_slots)
+    kept = cells * len(program.states)
     kept += config.groups_per_warp * (len(program.slots) + len(program.vectors))
     warps = config.unit_warps * config.k_slices
     exchanged = 2 * config.batch_tiles * (4 * chunks * config.k_slices) * 128 if tiles else 256 * config.batch_tiles
     slices = config.k_slices - 1
     partial = config.batch_tiles * (slices * config.unit_warps * max(tiles * 4, 1) if slices else 1) * 128
+    gates = _STAGES * cells * max(program.num_input_slots, 1) * config.unit_warps * 128
     barriers = 16 * config.batch_tiles
-    known = weights + 12 * tiles + kept
+    known = weights + 4 * tiles * config.batch_tiles * (2 if tiles * config.batch_tiles < 4 else 1) + kept
     others = _OTHER_REGISTERS + _OTHER_REGISTERS_OF_A_TILE * config.batch_tiles * config.groups_per_warp
     return Resources(
         registers=known + others,
         least_registers=known + _LEAST_OTHER_REGISTERS,
         weight_registers=weights,
         threads=32 * warps,
-        shared_bytes=-(-(exchanged + partial + barriers) // 128) * 128,
+        shared_bytes=-(-(exchanged + partial + gates + barriers) // 128) * 128,
         ctas=config.cluster_size,
         sequences=8 * config.batch_tiles,
     )

@@ -38,11 +38,9 @@ class Features:
 
     Attributes:
         is_masked: sequences have lengths of their own, or restart.
-        gates_are_float: the input product arrives as float32, not in the problem's dtype.
     """
 
     is_masked: bool = False
-    gates_are_float: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,6 @@ def structs(problem: Problem, config: Any, features: Features) -> str:
         f"  static constexpr int hidden = {problem.hidden_size};",
         f"  static constexpr int num_input_gates = {len(cell.input_gates)};",
         f"  static constexpr bool is_masked = {str(features.is_masked).lower()};",
-        f"  static constexpr bool gates_are_float = {str(features.gates_are_float or problem.dtype == 'float32').lower()};",
         _gate_of_slot("input_gate", input_gates),
         _gate_of_slot("recurrent_gate", recurrent_gates),
         "};",

@@ -129,7 +129,7 @@ def run(
     width, count = config.output_size, len(plan.reverse)
     where = _map(x, batch, plan, batch_sizes, lengths, reset)
     steps, num_rows = len(where.offsets) - 1, int(where.offsets[-1])
-    features = Features(is_masked=where.lengths is not None or reset is not None, gates_are_float=True)
+    features = Features(is_masked=where.lengths is not None or reset is not None)
     y = x.new_empty((*x.shape[:-1], width * count))
     begin = [each.contiguous() for each in states]
     if num_rows == 0:

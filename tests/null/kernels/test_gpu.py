@@ -50,9 +50,8 @@ def test_everything_that_matters_changes_the_text():
         cluster_forward.source(half(lstm_peephole, 64), config, Features()),
         cluster_forward.source(half(lstm, 64), ClusterConfig(2, 4, 1, 1, 2), Features()),
         cluster_forward.source(half(lstm, 64), config, Features(is_masked=True)),
-        cluster_forward.source(half(lstm, 64), config, Features(gates_are_float=True)),
     }
-    assert len(texts) == 7
+    assert len(texts) == 6
 
 
 def test_arguments_have_the_members_of_the_header():
@@ -133,12 +132,12 @@ COMPILED = [
     (half(lstm, 256), (8, 4, 1, 1, 2), Features()),
     (half(lstm, 256, "bfloat16"), (8, 4, 1, 2, 4), Features(is_masked=True)),
     (half(lstm, 512), (16, 4, 1, 2, 2), Features()),
-    (half(gru, 256, "bfloat16"), (8, 2, 2, 2, 1), Features(is_masked=True, gates_are_float=True)),
+    (half(gru, 256, "bfloat16"), (8, 2, 2, 2, 1), Features(is_masked=True)),
     (half(gru, 512), (16, 2, 2, 4, 1), Features()),
     (half(rnn_tanh, 512), (16, 2, 2, 1, 1), Features()),
     (half(lstm_peephole, 37, "bfloat16"), (2, 3, 1, 1, 1), Features(is_masked=True)),
     (half(lstm, 384), (8, 6, 1, 1, 1), Features(is_masked=True)),  # with none to spare
-    (half(lstm, 128), (2, 8, 1, 2, 4), Features()),
+    (half(lstm, 128), (2, 8, 1, 2, 2), Features()),
     (half(rnn_tanh, 512), (16, 2, 2, 4, 2), Features(is_masked=True)),
     (half(indrnn, 100), (4, 2, 2, 1, 1), Features()),
 ]

@@ -13,7 +13,11 @@
 // slices, the block barrier of the reduction puts the reads of the other slices before the send; each tile has partial sums of its own,
 // and a slice overwrites them only after it has received what slice 0 sent after reading them.
 //
-// A STEP COSTS one exchange inside the cluster plus one tile's product and cell; the exchange of a tile hides behind the work on the others.
+// WHAT COMES FROM MEMORY. The input product of a lane's own cells, copied in the background to a ring in shared memory, `stages` steps
+// deep. Loaded into registers instead, the compiler waits for it in the step that asks, and memory's latency is twice that of a step.
+//
+// A STEP COSTS one exchange inside the cluster plus the product and the cells; tiles go through each phase together, so that one's latency
+// hides behind another's.
 //
 // IF A WAIT FAILS the warp goes on without waiting or sending, so that block barriers still meet, writes NaN, and says so in
 // patience.stopped, which ends the waits of the others. The cluster meets once more at the end: a store into a CTA that has ended is a fault.
@@ -41,12 +45,15 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
   static constexpr int chunks_per_slice = (hidden + slice_units - 1) / slice_units, blocks = 4 * chunks_per_slice * slices;
   static constexpr int group_bytes = 8 * sizeof(typename Scalar::Storage);  // of 8 units of one sequence
   static constexpr int sums = tiles > 0 ? tiles * 4 : 1;
+  static constexpr int num_chains = tiles * batch_tiles < 4 ? 2 : 1;  // of sums over K, to hide the latency of mma
+  static constexpr int stages = 4;
   static_assert(Cell::num_stages == 1, "products that depend on others need another kernel");
   static_assert(live_ctas <= Config::cluster_size);
 
   struct Shared {
     alignas(128) ptx::u32 h[2][batch_tiles][exchanges ? blocks : 1][32];  // [buffer][tile][block of units][place()]
     float partial[batch_tiles][slices > 1 ? slices - 1 : 1][slices > 1 ? Config::unit_warps * sums : 1][32];
+    float gates[stages][batch_tiles][groups_per_warp][2][Cell::num_input_slots > 0 ? Cell::num_input_slots : 1][Config::unit_warps * 32];
     ptx::Mbarrier arrived[2][batch_tiles];
   };
 
@@ -121,33 +128,34 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
     // What this lane knows of its cells: (group g of the warp, unit lane/4) x (tile n, sequences lane%4*2 + j).
     float r_bias[groups_per_warp][Cell::num_slots] = {}, r_vector[groups_per_warp][Cell::num_vectors + 1];
     float r_state[batch_tiles][groups_per_warp][2][Cell::num_states];
-    ptx::u32 r_gates[batch_tiles][groups_per_warp][2][Cell::num_input_slots + 1] = {};  // as loaded, for the coming step
     int length[batch_tiles][2];
     bool restarts_next[batch_tiles][2];
     const bool owns_cells = is_live && slice == 0;
     auto unit_of = [&](int g) { return (first_group + g) * 8 + lane / 4; };
     auto sequence_of = [&](int n, int j) { return first_b + n * 8 + lane % 4 * 2 + j; };
 
-    // Loads of what step `step` takes from memory, and whether the step after it starts its sequence again.
-    auto prefetch = [&](int n, int step) {
-      const int t = direction.first_step + stride * step;
-      PTX_UNROLL for (int j = 0; j < 2; j++) {
-        const int b = sequence_of(n, j);
-        const bool is_valid = b < batch && (!Problem::is_masked || t < length[n][j]);
-        if (Problem::is_masked) restarts_next[n][j] = b < batch && step + 1 < num_steps && restarts(t + stride, b, length[n][j]);
-        if (!is_valid) continue;
-        const int64_t row = (row_of(t, b) - direction.first_gate_row) * (Problem::num_input_gates * hidden);
-        PTX_UNROLL for (int g = 0; g < groups_per_warp; g++)
-          PTX_UNROLL for (int slot = 0; slot < Cell::num_input_slots; slot++) {
-            if (unit_of(g) >= hidden) continue;
-            const int64_t index = row + Problem::input_gate(slot) * hidden + unit_of(g);
-            if constexpr (Problem::gates_are_float) {
-              r_gates[n][g][j][slot] = ptx::bits_of(ptx::load_constant(static_cast<const float*>(direction.gates) + index));
-            } else {
-              r_gates[n][g][j][slot] = ptx::load_constant(static_cast<const typename Scalar::Storage*>(direction.gates) + index);
-            }
-          }
+    // Starts to copy what step `step` takes from memory. Always one group of copies, so that waits can count them.
+    auto fetch = [&](int n, int step) {
+      if (step < num_steps) {
+        const int t = direction.first_step + stride * step;
+        PTX_UNROLL for (int j = 0; j < 2; j++) {
+          const int b = sequence_of(n, j);
+          const bool is_valid = b < batch && (!Problem::is_masked || t < length[n][j]);
+          const float* const row =
+              direction.gates + (row_of(t, b) - direction.first_gate_row) * (Problem::num_input_gates * hidden);
+          PTX_UNROLL for (int g = 0; g < groups_per_warp; g++)
+            PTX_UNROLL for (int slot = 0; slot < Cell::num_input_slots; slot++)
+              ptx::copy_async(&shared.gates[step % stages][n][g][j][slot][tid], row + Problem::input_gate(slot) * hidden + unit_of(g),
+                              is_valid && unit_of(g) < hidden);
+        }
       }
+      ptx::copy_async_commit();
+    };
+    // Does the sequence start again after step `step`?
+    auto look_ahead = [&](int n, int step) {
+      const int t = direction.first_step + stride * (step + 1);
+      PTX_UNROLL for (int j = 0; j < 2; j++)
+        restarts_next[n][j] = sequence_of(n, j) < batch && step + 1 < num_steps && restarts(t, sequence_of(n, j), length[n][j]);
     };
 
     if (owns_cells) {
@@ -170,54 +178,59 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
             PTX_UNROLL for (int s = 0; s < Cell::num_states; s++)
               r_state[n][g][j][s] = b < batch && unit_of(g) < hidden ? first_state(s, b, unit_of(g)) : 0.0f;
         }
-        if (num_steps > 0) prefetch(n, 0);
+        if (Problem::is_masked) look_ahead(n, 0);
       }
+      PTX_UNROLL for (int step = 0; step < stages - 1; step++)
+        PTX_UNROLL for (int n = 0; n < batch_tiles; n++) fetch(n, step);
     }
 
     bool has_stopped = false;
     for (int step = 0; step < num_steps; step++) {
       const int t = direction.first_step + stride * step, now = step & 1, next = now ^ 1;
-      PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
-        if (live_columns(n) == 0) continue;  // for the whole cluster
-        float z[sums] = {};
-        if constexpr (exchanges) {
-          if (is_live) {
-            if (step > 0 && !has_stopped) {
+      float z[batch_tiles][sums] = {};
+      if constexpr (exchanges) {
+        if (is_live) {
+          if (step > 0 && !has_stopped) {
+            PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
+              if (live_columns(n) == 0 || has_stopped) continue;
               if (MUTATION != 1 || warp == 0)
                 has_stopped = !ptx::mbarrier_wait(&shared.arrived[now][n], MUTATION == 2 ? 0 : (step - 1) >> 1 & 1, args.patience);
-              if (has_stopped && lane == 0) ptx::store_system(args.patience.stopped, args.patience.launch);
               if (tid == 0 && !has_stopped)  // arms the next phase
                 ptx::mbarrier_arrive_expect_bytes(&shared.arrived[now][n], num_groups * group_bytes * live_columns(n));
             }
-            multiply(shared.h[now][n], slice, lane, r_weights, z);
           }
-          if constexpr (slices > 1) {
-            if (slice > 0 && is_live) {
-              PTX_UNROLL for (int i = 0; i < sums; i++) shared.partial[n][slice - 1][unit_warp * sums + i][lane] = has_stopped ? not_a_number() : z[i];
-            }
-            if (MUTATION != 3) ptx::block_barrier();
-            if (owns_cells) {
+          multiply(shared.h[now], slice, lane, r_weights, z);
+        }
+        if constexpr (slices > 1) {
+          if (slice > 0 && is_live) {
+            PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
+              PTX_UNROLL for (int i = 0; i < sums; i++)
+                shared.partial[n][slice - 1][unit_warp * sums + i][lane] = has_stopped ? not_a_number() : z[n][i];
+          }
+          if (MUTATION != 3) ptx::block_barrier();
+          if (owns_cells) {
+            PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
               PTX_UNROLL for (int other = 0; other < slices - 1; other++)
-                PTX_UNROLL for (int i = 0; i < sums; i++) z[i] += shared.partial[n][other][unit_warp * sums + i][lane];
-            }
+                PTX_UNROLL for (int i = 0; i < sums; i++) z[n][i] += shared.partial[n][other][unit_warp * sums + i][lane];
           }
         }
-        if (!owns_cells) continue;
+      }
+      if (!owns_cells) continue;
 
+      PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
+        // All copies are done but those of the stages - 1 steps after this tile's.
+        if (MUTATION != 4) ptx::copy_async_wait<(stages - 1) * batch_tiles - 1>();
         PTX_UNROLL for (int g = 0; g < groups_per_warp; g++) {
           float h_out[2], h_next[2];  // what y shows, and what the next step multiplies
           PTX_UNROLL for (int j = 0; j < 2; j++) {
             float slot[Cell::num_slots], following[Cell::num_states], saved[Cell::num_saved + 1];
             PTX_UNROLL for (int i = 0; i < Cell::num_slots; i++) {
               slot[i] = r_bias[g][i];
-              if (i < Cell::num_input_slots) {
-                const ptx::u32 x = r_gates[n][g][j][i];
-                slot[i] += Problem::gates_are_float ? ptx::float_of(x) : ptx::widen(static_cast<typename Scalar::Storage>(x), Scalar{});
-              }
+              if (i < Cell::num_input_slots) slot[i] += shared.gates[step % stages][n][g][j][i][tid];
               const int recurrent = i - Cell::first_recurrent_slot;
               if (recurrent >= 0 && recurrent < Cell::num_recurrent_slots) {
                 const int block = g * Cell::num_recurrent_slots + recurrent;
-                slot[i] += z[block / 2 * 4 + block % 2 * 2 + j];
+                slot[i] += z[n][block / 2 * 4 + block % 2 * 2 + j];
               }
             }
             float* const state = r_state[n][g][j];
@@ -247,7 +260,8 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
           }
           store_y(args, direction, row_of, length_of, t, first_b + n * 8 + column, unit, y_pair);
         }
-        if (step + 1 < num_steps) prefetch(n, step + 1);
+        fetch(n, step + stages - 1);
+        if (Problem::is_masked) look_ahead(n, step + 1);
       }
     }
 
@@ -267,16 +281,22 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
   // The block of h, and of a row of R, that a lane reads of a slice's chunk.
   static PTX_FN int block_of(int slice, int chunk, int lane) { return (slice * chunks_per_slice + chunk) * 4 + lane % 4; }
 
-  // z = R h over this warp's slice of K; two chains of sums each, to hide the latency of mma.
+  // z = R h over this warp's slice of K.
   template <class RWeights>
-  static PTX_FN void multiply(const ptx::u32 (*h)[32], int slice, int lane, const RWeights& r_weights, float (&z)[sums]) {
-    float chains[tiles][2][4] = {};
-    PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++) {
-      const int block = block_of(slice, chunk, lane);
-      const auto words = *reinterpret_cast<const ptx::Word4*>(&h[block][place(block, lane / 4)]);
-      PTX_UNROLL for (int tile = 0; tile < tiles; tile++) r_weights[tile][chunk].multiply(chains[tile], words);
-    }
-    PTX_UNROLL for (int i = 0; i < sums; i++) z[i] = chains[i / 4][0][i % 4] + chains[i / 4][1][i % 4];
+  static PTX_FN void multiply(const ptx::u32 (*h)[blocks][32], int slice, int lane, const RWeights& r_weights,
+                              float (&z)[batch_tiles][sums]) {
+    float chains[batch_tiles][tiles][num_chains][4] = {};
+    PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++)
+      PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
+        const int block = block_of(slice, chunk, lane);
+        const auto words = *reinterpret_cast<const ptx::Word4*>(&h[n][block][place(block, lane / 4)]);
+        PTX_UNROLL for (int tile = 0; tile < tiles; tile++) r_weights[tile][chunk].multiply(chains[n][tile], words);
+      }
+    PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
+      PTX_UNROLL for (int i = 0; i < sums; i++) {
+        const auto& chain = chains[n][i / 4];
+        z[n][i] = num_chains == 1 ? chain[0][i % 4] : chain[0][i % 4] + chain[num_chains - 1][i % 4];
+      }
   }
 
   template <class RowOf, class LengthOf>

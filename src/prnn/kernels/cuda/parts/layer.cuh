@@ -9,7 +9,7 @@ constexpr int max_states = 8, max_vectors = 8, max_directions = 2;
 // row_of_step[t] + b, or t * batch + b. H: units; Gi, Gr: gates that take the input and the recurrent product.
 struct Direction {
   const void* weight_hh;           // [Gr*H, H], as the layer's parameter lies in memory
-  const void* gates;               // [rows, Gi*H]: the input product of row `first_gate_row` and the rows after it
+  const float* gates;              // [rows, Gi*H]: the input product of row `first_gate_row` and the rows after it
   const void* bias_ih;             // [Gi*H] or null
   const void* bias_hh;             // [Gr*H] or null
   const void* vectors[max_vectors];  // [H] each

@@ -35,9 +35,9 @@ template <class Scalar> struct Weights {
   PTX_FN void set(int half, const ptx::Word4& words) {
     PTX_UNROLL for (int i = 0; i < 4; i++) factors[i / 2][half + i % 2 * 2] = words.w[i];
   }
-  // sums[mma] += the rows times h, of which the lane has read `words` of column lane/4.
-  PTX_FN void multiply(float (&sums)[2][4], const ptx::Word4& words) const {
-    PTX_UNROLL for (int i = 0; i < 2; i++) ptx::mma_m16n8k16(sums[i], factors[i], words.w[2 * i], words.w[2 * i + 1], Scalar{});
+  // Adds the rows times h, of which the lane has read `words` of column lane/4, to one sum or to two, one for each mma.
+  template <int count> PTX_FN void multiply(float (&sums)[count][4], const ptx::Word4& words) const {
+    PTX_UNROLL for (int i = 0; i < 2; i++) ptx::mma_m16n8k16(sums[i % count], factors[i], words.w[2 * i], words.w[2 * i + 1], Scalar{});
   }
 };
 
@@ -47,8 +47,8 @@ template <> struct Weights<ptx::Tf32> {
   PTX_FN void set(int half, const ptx::Word4& words) {
     PTX_UNROLL for (int i = 0; i < 4; i++) factors[i / 2][half + i % 2 * 2] = ptx::round_tf32(ptx::float_of(words.w[i]));
   }
-  PTX_FN void multiply(float (&sums)[2][4], const ptx::Word4& words) const {
-    PTX_UNROLL for (int i = 0; i < 2; i++) ptx::mma_m16n8k8(sums[i], factors[i], words.w[2 * i], words.w[2 * i + 1]);
+  template <int count> PTX_FN void multiply(float (&sums)[count][4], const ptx::Word4& words) const {
+    PTX_UNROLL for (int i = 0; i < 2; i++) ptx::mma_m16n8k8(sums[i % count], factors[i], words.w[2 * i], words.w[2 * i + 1]);
   }
 };
 
@@ -61,14 +61,14 @@ template <> struct Weights<ptx::Ieee> {
       hi[i / 2][half + i % 2 * 2] = v.hi, lo[i / 2][half + i % 2 * 2] = v.lo;
     }
   }
-  PTX_FN void multiply(float (&sums)[2][4], const ptx::Word4& words) const {
+  template <int count> PTX_FN void multiply(float (&sums)[count][4], const ptx::Word4& words) const {
     float z[2][4] = {};
     SplitFloat h[4];
     PTX_UNROLL for (int i = 0; i < 4; i++) h[i] = split(words.w[i]);
     PTX_UNROLL for (int i = 0; i < 2; i++) ptx::mma_m16n8k8(z[i], lo[i], h[2 * i].hi, h[2 * i + 1].hi);
     PTX_UNROLL for (int i = 0; i < 2; i++) ptx::mma_m16n8k8(z[i], hi[i], h[2 * i].lo, h[2 * i + 1].lo);
     PTX_UNROLL for (int i = 0; i < 2; i++) ptx::mma_m16n8k8(z[i], hi[i], h[2 * i].hi, h[2 * i + 1].hi);
-    PTX_UNROLL for (int i = 0; i < 8; i++) sums[i / 4][i % 4] += z[i / 4][i % 4];
+    PTX_UNROLL for (int i = 0; i < 8; i++) sums[i / 4 % count][i % 4] += z[i / 4][i % 4];
   }
 };
 

@@ -118,23 +118,32 @@ PTX_FN void load_relaxed_if(bool is_wanted, Word4& v, const Word4* p) {
                : "+r"(v.w[0]), "+r"(v.w[1]), "+r"(v.w[2]), "+r"(v.w[3]) : "l"(p), "r"(static_cast<u32>(is_wanted)) : "memory");
 }
 
+// ---- copies to shared memory in the background, seen by the lane that asked for them. Waits count groups of copies.
+PTX_FN void copy_async(float* dst, const float* src, bool exists) {  // zero if there is nothing to copy
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(dst)), "l"(src), "r"(exists ? 4 : 0) : "memory");
+}
+PTX_FN void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int groups> PTX_FN void copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory"); }  // but for the last
+
 // ---- memory that the host sees
 PTX_FN u32 load_system(const u32* p) {
   u32 v; asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v;
 }
 PTX_FN void store_system(u32* p, u32 v) { asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 
-// ---- a loop that waits asks goes_on() after every look that failed
+// ---- a loop that waits asks goes_on() after every look that failed; each lane for itself
 struct Wait {
   long long start = 0;
   u32 num_looks = 0;
-  // Asked by all lanes. False for all of them once the time is over or another CTA has given up.
+  // False, which ends the waits of others too, once the time is over or another CTA has given up.
   PTX_FN bool goes_on(const Patience& patience) {
     const long long now = clock64();
     if (num_looks == 0) start = now;
     // The host's memory is far away: it is read only by waits that are out of the ordinary.
     const bool look_there = num_looks++ % 64 == 63;
-    return all_lanes(now - start < patience.cycles && !(look_there && load_system(patience.stopped) == patience.launch));
+    if (now - start < patience.cycles && !(look_there && load_system(patience.stopped) == patience.launch)) return true;
+    store_system(patience.stopped, patience.launch);
+    return false;
   }
 };
 
@@ -152,10 +161,10 @@ PTX_FN bool mbarrier_try_wait(Mbarrier* bar, int parity) {
                : "=r"(done) : "r"(shared_address(bar)), "r"(parity) : "memory");
   return done;
 }
-// All lanes wait for the phase of this parity. False for all of them if it did not come in time, or if another CTA gave up.
+// Waits for the phase of this parity. False if it did not come in time, or if another CTA gave up. Each lane for itself.
 PTX_FN bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience) {
   for (Wait wait;;) {
-    if (all_lanes(mbarrier_try_wait(bar, parity)) && patience.cycles > 0) return true;
+    if (patience.cycles > 0 && mbarrier_try_wait(bar, parity)) return true;
     if (!wait.goes_on(patience)) return false;
   }
 }
@@ -269,17 +278,27 @@ inline void load_relaxed_if(bool is_wanted, Word4& v, const Word4* p) {
   for (int i = 0; i < 4 && is_wanted; i++) v.w[i] = static_cast<u32>(simt::load_relaxed(&p->w[i], 4));
 }
 
+inline void copy_async(float* dst, const float* src, bool exists) { simt::copy_async(dst, exists ? src : nullptr); }
+inline void copy_async_commit() { simt::copy_async_commit(); }
+template <int groups> void copy_async_wait() { simt::copy_async_wait(groups); }
+
 inline void store_system(u32* p, u32 v) { *p = v; }
 
 struct Wait {
-  bool goes_on(const Patience&, PTX_WHERE) { return all_lanes(simt::pause("words from other CTAs", where), where); }
+  bool goes_on(const Patience& patience, PTX_WHERE) {
+    const bool in_time = simt::pause("words from other CTAs", where);
+    if (!in_time) store_system(patience.stopped, patience.launch);
+    return in_time;
+  }
 };
 
 inline void mbarrier_init(Mbarrier* bar, int num_arrivals) { simt::mbarrier_init(bar, num_arrivals); }
 inline void mbarrier_init_fence() {}  // the cluster barrier that must follow orders the emulator's memory
 inline void mbarrier_arrive_expect_bytes(Mbarrier* bar, int bytes) { simt::mbarrier_arrive_expect_bytes(bar, bytes); }
-inline bool mbarrier_wait(Mbarrier* bar, int parity, const Patience&, PTX_WHERE) {
-  return all_lanes(simt::mbarrier_wait(bar, parity, where), where);
+inline bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience, PTX_WHERE) {
+  const bool has_come = simt::mbarrier_wait(bar, parity, where);
+  if (!has_come) store_system(patience.stopped, patience.launch);
+  return has_come;
 }
 template <int count> void store_async(u32* dst, const u32 (&v)[count], Mbarrier* bar, int rank) {
   for (int i = 0; i < count; i++) simt::store_async(dst + i, v[i], bar, rank);
