@@ -38,7 +38,7 @@ CASES = [
     case(B["gru"], F16, 48, (2, 2, 1, 1, 3, 0, 2), 7, 3, both=True, with_restart=True, to_initial=True, lengths=(7, 0, 3)),
     case(B["gru"], BF16, 33, (3, 2, 2, 2, 2, 2, 1), 5, 9, lengths=(5, 5, 4, 4, 3, 2, 2, 1, 0), packed=True, reverse=True, chunk=2),
     case(B["rnn_tanh"], BF16, 64, (4, 1, 1, 1, 1, 1, 2), 6, 5, y_offset=1),
-    case(B["rnn_relu"], F16, 40, (2, 2, 1, 1, 1, 0, 2), 9, 8, bound=30.0, gates_are_float=True),
+    case(B["rnn_relu"], F16, 40, (2, 2, 1, 1, 1, 0, 2), 9, 8, bound=30.0),
     case(B["rnn_relu"], BF16, 136, (9, 2, 2, 2, 3, 2, 2), 5, 12, bound=5.0),
     case(B["lstm_peephole"], F16, 24, (1, 1, 1, 1, 2, 0, 2), 5, 4, bias=False),
     case(B["lstm_coupled"], F16, 56, (4, 2, 1, 1, 0, 0, 2), 5, 8, chunk=1),

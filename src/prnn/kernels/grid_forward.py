@@ -16,7 +16,7 @@ from prnn.problem import Problem
 NAME = "grid_forward"
 TEMPLATE = "GridForward"
 MAX_WARPS = 16
-_CHUNK_UNITS, _CHUNK_REGISTERS = 32, 8
+_STAGES = 4  # of the kernel's ring of gates
 # Addresses, loop counters and temporaries beside what a thread keeps: the least and the most that NVRTC 13 gave them.
 _LEAST_OTHER_REGISTERS, _OTHER_REGISTERS = 12, 64
 
@@ -56,7 +56,7 @@ def configs(problem: Problem, facts: GpuFacts) -> tuple[GridConfig, ...]:
     fewest = -(-groups // facts.sms)  # groups a CTA, so that all CTAs run at once
     found = []
     for factor, k_slices, batch_tiles in product((1, 2, 3, 4, 6, 8), (4, 8, 16), (1, 2, 4, 8)):
-        if factor > 1 and (fewest * factor > groups or (k_slices - 1) * _CHUNK_UNITS >= problem.hidden_size):
+        if factor > 1 and (fewest * factor > groups or (k_slices - 1) * gpu.units_per_chunk(problem) >= problem.hidden_size):
             continue
         for together in (1, 2, 4):
             if together <= batch_tiles:
@@ -87,8 +87,8 @@ def _with_tiers(
 def refuse(problem: Problem, config: GridConfig, facts: GpuFacts) -> str | None:
     """See gpu.GpuFamily."""
     cell = problem.cell
-    if problem.dtype not in gpu.SCALARS:
-        return f"its products take {' or '.join(gpu.SCALARS)}, the problem is {problem.dtype}"
+    if (problem.dtype, problem.math) not in gpu.SCALARS:
+        return f"its products take float16, bfloat16 or float32, the problem is {problem.dtype}"
     if problem.training:
         return "it keeps nothing for a backward pass"
     if problem.proj_size:
@@ -108,7 +108,7 @@ def _tiles(problem: Problem, groups_per_cta: int) -> int:
 
 
 def _chunks(problem: Problem) -> int:
-    return -(-problem.hidden_size // _CHUNK_UNITS)
+    return -(-problem.hidden_size // gpu.units_per_chunk(problem))
 
 
 def resources(problem: Problem, config: GridConfig) -> Resources:
@@ -118,13 +118,14 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
     threads = 32 * config.k_slices
     tile_bytes = chunks * 32 * threads  # of 16 rows of R, all slices
     items = -(-2 * config.batch_tiles * config.groups_per_cta // config.k_slices)
-    kept = items * (len(program.states) + program.num_input_slots + 2)
-    weights = config.register_tiles * chunks * _CHUNK_REGISTERS
-    sums = tiles * 4 * (2 if config.tiles_together == 1 else config.tiles_together)
+    kept = items * (len(program.states) + 2)
+    weights = config.register_tiles * chunks * gpu.chunk_registers(problem)
+    sums = 8 * max(2, config.tiles_together)
     known = weights + kept + config.tiles_together * chunks * 4 + sums
     partial = config.partial_buffers * config.batch_tiles * max(2 * tiles, 1) * config.k_slices * 256
     constants = config.groups_per_cta * (len(program.slots) + len(program.vectors) + 1) * 32 + 4
-    shared = max(config.shared_tiles * tile_bytes, 2 * 16 * threads) + partial + constants
+    gates = _STAGES * items * max(program.num_input_slots, 1) * threads * 4
+    shared = max(config.shared_tiles * tile_bytes, 2 * 16 * threads) + partial + gates + constants
     return Resources(
         registers=known + _OTHER_REGISTERS,
         least_registers=weights + _LEAST_OTHER_REGISTERS,
@@ -161,4 +162,4 @@ def workspace_bytes(problem: Problem, config: GridConfig, batch: int, directions
 def exchanges(problem: Problem, config: GridConfig, batch: int) -> tuple[int, int]:
     """See gpu.GpuFamily."""
     served = min(batch, 8 * config.batch_tiles)
-    return resources(problem, config).ctas, 2 * problem.hidden_size * served
+    return resources(problem, config).ctas, problem.itemsize * problem.hidden_size * served
