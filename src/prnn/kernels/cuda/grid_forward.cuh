@@ -34,18 +34,21 @@ template <class Problem, class Config, class Cell> struct GridForward {
   // Rows of R in blocks of 8 (one gate of one group), two blocks a tile.
   static constexpr int tiles = (groups * Cell::num_recurrent_slots + 1) / 2, blocks = tiles * 2;
   static constexpr int register_tiles = Config::register_tiles, shared_tiles = Config::shared_tiles;
+  static constexpr int kept_tiles = register_tiles + shared_tiles;
   static constexpr int chunk_units = units_per_chunk<Scalar>, chunks = (hidden + chunk_units - 1) / chunk_units;  // of K
   static constexpr int chunks_per_slice = (chunks + slices - 1) / slices;
   static constexpr int chains = together == 1 ? 2 : 1;  // of sums, to hide the latency of mma
   static constexpr int num_items = batch_tiles * groups * 2, items = (num_items + slices - 1) / slices;  // of 32 cells; of a warp
+  static constexpr int streamed_chunks = 4;  // of weights from L2, on their way at a time
   static constexpr int stages = 4;
   using H = Exchange<Scalar, batch_tiles, chunks>;
   static_assert(Cell::num_stages == 1, "products that depend on others need another kernel");
-  static_assert(batch_tiles % together == 0 && register_tiles + shared_tiles <= tiles);
+  static_assert(batch_tiles % together == 0 && kept_tiles <= tiles);
 
+  using Partial = ptx::Float2[batch_tiles][exchanges ? blocks : 1][slices][32];  // [tile][block of rows][slice][place() / 2]
   struct Shared {
     alignas(128) ptx::Word4 weights[shared_tiles > 0 ? shared_tiles : 1][shared_tiles > 0 ? chunks_per_slice : 1][2][num_threads];
-    ptx::Float2 partial[Config::partial_buffers][batch_tiles][exchanges ? blocks : 1][slices][32];
+    Partial partial[Config::partial_buffers];
     float gates[stages][items][Cell::num_input_slots > 0 ? Cell::num_input_slots : 1][num_threads];
     float bias[groups][Cell::num_slots][8], vector[groups][Cell::num_vectors + 1][8];
     ptx::u32 has_stopped;
@@ -144,7 +147,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
     };
     Weights<Scalar> r_weights[register_tiles > 0 ? register_tiles : 1][chunks_per_slice];
     if constexpr (exchanges) {
-      PTX_UNROLL for (int tile = 0; tile < register_tiles + shared_tiles; tile++)
+      PTX_UNROLL for (int tile = 0; tile < kept_tiles; tile++)
         PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++)
           PTX_UNROLL for (int half = 0; half < 2; half++) {
             const ptx::Word4 words = load_weights(direction.weight_hh, tile, half, chunk);
@@ -169,31 +172,25 @@ template <class Problem, class Config, class Cell> struct GridForward {
             has_stopped = !h_exchange.receive(h, step, first, slice * chunks_per_slice, lane, is_live, args.patience);
             if (has_stopped) shared.has_stopped = 1;
           }
-          PTX_UNROLL for (int pair = 0; pair < tiles; pair += 2) {  // two tiles of rows at a time: few sums, and mma's enough in flight
-            float sums[2][together][chains][4] = {};
-            const void* const weight_hh = pair + 1 < register_tiles + shared_tiles ? nullptr : ptx::here(direction.weight_hh);
-            PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++)
-              PTX_UNROLL for (int j = 0; j < 2; j++) {
-                const int tile = pair + j;
-                if (tile >= tiles) continue;
-                Weights<Scalar> weights;
-                PTX_UNROLL for (int half = 0; half < 2; half++) {
-                  if (tile < register_tiles) weights = r_weights[tile][chunk];
-                  else if (tile < register_tiles + shared_tiles) weights.set(half, shared.weights[tile - register_tiles][chunk][half][tid]);
-                  else weights.set(half, load_weights(weight_hh, tile, half, chunk));
-                }
-                PTX_UNROLL for (int n = 0; n < together; n++) weights.multiply(sums[j][n], h[n][chunk]);
-              }
-            PTX_UNROLL for (int j = 0; j < 2; j++)
-              PTX_UNROLL for (int n = 0; n < together; n++)
-                PTX_UNROLL for (int half = 0; half < 2; half++) {
-                  if (pair + j >= tiles) continue;
-                  ptx::Float2 sum = {sums[j][n][0][half * 2], sums[j][n][0][half * 2 + 1]};
-                  if (chains > 1) sum.lo += sums[j][n][chains - 1][half * 2], sum.hi += sums[j][n][chains - 1][half * 2 + 1];
-                  if (has_stopped) sum.lo = sum.hi = not_a_number();
-                  shared.partial[now][first + n][(pair + j) * 2 + half][slice][place(lane / 4, lane % 4 * 2) / 2] = sum;
-                }
-          }
+          auto& partial = shared.partial[now];
+          auto kept = [&](int tile, int chunk) {
+            if (tile < register_tiles) return r_weights[tile][chunk];
+            Weights<Scalar> weights;
+            PTX_UNROLL for (int half = 0; half < 2; half++)
+              weights.set(half, shared.weights[tile - register_tiles][chunk][half][tid]);
+            return weights;
+          };
+          PTX_UNROLL for (int tile = 0; tile + 1 < kept_tiles; tile += 2)  // in pairs: few sums, and mma's enough on their way
+            multiply<2>(partial, first, tile, slice, lane, has_stopped, h, kept);
+          if constexpr (kept_tiles % 2 == 1) multiply<1>(partial, first, kept_tiles - 1, slice, lane, has_stopped, h, kept);
+          const void* weight_hh = direction.weight_hh;
+          PTX_NO_UNROLL for (int tile = kept_tiles; tile < tiles; tile++)
+            multiply<1>(partial, first, tile, slice, lane, has_stopped, h, [&](int, int chunk) {
+              if (chunk % streamed_chunks == 0) weight_hh = ptx::here(weight_hh);  // loads of all chunks would take all registers
+              Weights<Scalar> weights;
+              PTX_UNROLL for (int half = 0; half < 2; half++) weights.set(half, load_weights(weight_hh, tile, half, chunk));
+              return weights;
+            });
         }
         if (MUTATION != 3) ptx::block_barrier();
         has_stopped |= shared.has_stopped != 0;
@@ -236,6 +233,26 @@ template <class Problem, class Config, class Cell> struct GridForward {
       if (!item.is_live || b >= batch || unit >= hidden) continue;
       PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) sequences.store_last_state(s, b, unit, r_state[i][s]);
     }
+  }
+
+  // Leaves this warp's sums of `count` tiles of rows, from `tile` on, and of the sequences of `h` where the cells are made.
+  template <int count, class WeightsOf>
+  static PTX_FN void multiply(Partial& partial, int first, int tile, int slice, int lane, bool has_stopped,
+                              const ptx::Word4 (&h)[together][chunks_per_slice], const WeightsOf& weights_of) {
+    float sums[count][together][chains][4] = {};
+    PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++)
+      PTX_UNROLL for (int j = 0; j < count; j++) {
+        const Weights<Scalar> weights = weights_of(tile + j, chunk);
+        PTX_UNROLL for (int n = 0; n < together; n++) weights.multiply(sums[j][n], h[n][chunk]);
+      }
+    PTX_UNROLL for (int j = 0; j < count; j++)
+      PTX_UNROLL for (int n = 0; n < together; n++)
+        PTX_UNROLL for (int half = 0; half < 2; half++) {
+          ptx::Float2 sum = {sums[j][n][0][half * 2], sums[j][n][0][half * 2 + 1]};
+          if (chains > 1) sum.lo += sums[j][n][chains - 1][half * 2], sum.hi += sums[j][n][chains - 1][half * 2 + 1];
+          if (has_stopped) sum.lo = sum.hi = not_a_number();
+          partial[first + n][(tile + j) * 2 + half][slice][place(lane / 4, lane % 4 * 2) / 2] = sum;
+        }
   }
 };
 }  // namespace prnn
