@@ -135,7 +135,7 @@ class LayerCase:
         launches, self.workspaces = [], []
         for number, start in enumerate(starts):
             args = gpu.Arguments(y_pitch=self.pitch, num_steps=min(chunk, steps - start), batch=batch)
-            args.clusters_per_direction = -(-batch // (8 * self.config.batch_tiles))
+            args.copies_per_direction = -(-batch // (8 * self.config.batch_tiles))
             if self.workspace_bytes:
                 self.workspaces.append(np.zeros(self.workspace_bytes, np.uint8))
                 args.exchange = self.workspaces[-1].ctypes.data

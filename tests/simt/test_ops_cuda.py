@@ -40,7 +40,7 @@ def emulated(kernels, monkeypatch):
 
         def launch(arguments, stream):
             launch = cluster_forward.launch(problem, CONFIG, arguments.batch, directions)
-            arguments.clusters_per_direction = launch.copies // directions
+            arguments.copies_per_direction = launch.copies // directions
             assert kernel(launch, arguments, next(seeds)) is None
 
         return SimpleNamespace(launch=launch)

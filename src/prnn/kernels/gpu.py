@@ -66,6 +66,21 @@ class Resources:
     shared_weight_bytes: int = 0
     streamed_weight_bytes: int = 0
 
+    @property
+    def register_weight_bytes(self) -> int:
+        """Of a CTA."""
+        return self.weight_registers * 4 * self.threads
+
+    @property
+    def weights_in(self) -> str:
+        """Where R is kept, nearest first."""
+        places = {
+            "registers": self.weight_registers,
+            "shared memory": self.shared_weight_bytes,
+            "L2": self.streamed_weight_bytes,
+        }
+        return ", ".join(name for name, size in places.items() if size) or "nowhere"
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -125,6 +140,11 @@ def units_per_chunk(problem: Problem) -> int:
 def chunk_registers(problem: Problem) -> int:
     """Registers that hold a lane's part of 16 rows of R over a chunk."""
     return 16 if problem.dtype == "float32" and problem.math == "ieee" else 8
+
+
+def chunk_mmas(problem: Problem) -> int:
+    """Instructions that multiply them by 8 sequences."""
+    return 6 if problem.dtype == "float32" and problem.math == "ieee" else 2
 
 
 # ---- text
@@ -231,7 +251,7 @@ class Arguments(Structure):
         ("patience", Patience),
         ("num_steps", c_int),
         ("batch", c_int),
-        ("clusters_per_direction", c_int),
+        ("copies_per_direction", c_int),
         ("first_copy", c_int),
         ("exchange", c_void_p),
         ("zero_padding", c_int),

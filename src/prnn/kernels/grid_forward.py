@@ -5,7 +5,7 @@ The kernel and how it works: cuda/grid_forward.cuh.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from prnn.facts import GpuFacts
@@ -16,7 +16,7 @@ from prnn.problem import Problem
 NAME = "grid_forward"
 TEMPLATE = "GridForward"
 MAX_WARPS = 16
-_STAGES = 4  # of the kernel's ring of gates
+_STAGES, _STREAMED_CHUNKS, _LEAST_WEIGHT_BYTES = 4, 4, 32  # of the kernel: stages, streamed_chunks, and what an empty array takes
 # Addresses, loop counters and temporaries beside what a thread keeps: the least and the most that NVRTC 13 gave them.
 _LEAST_OTHER_REGISTERS, _OTHER_REGISTERS = 12, 64
 
@@ -55,33 +55,37 @@ def configs(problem: Problem, facts: GpuFacts) -> tuple[GridConfig, ...]:
     groups = -(-problem.hidden_size // 8)
     fewest = -(-groups // facts.sms)  # groups a CTA, so that all CTAs run at once
     found = []
-    for factor, k_slices, batch_tiles in product((1, 2, 3, 4, 6, 8), (4, 8, 16), (1, 2, 4, 8)):
-        if factor > 1 and (fewest * factor > groups or (k_slices - 1) * gpu.units_per_chunk(problem) >= problem.hidden_size):
+    for factor, k_slices, batch_tiles in product((1, 2, 4, 8), (4, 8, 16), (1, 2, 4, 8)):
+        wasteful = fewest * factor > groups or (k_slices - 1) * gpu.units_per_chunk(problem) >= problem.hidden_size
+        if found and wasteful:
             continue
-        for together in (1, 2, 4):
-            if together <= batch_tiles:
-                found.append(_with_tiers(problem, facts, fewest * factor, k_slices, batch_tiles, together))
+        found += [
+            _with_tiers(problem, facts, fewest * factor, k_slices, batch_tiles, together)
+            for together in (1, 2, 4)
+            if together <= batch_tiles
+        ]
     return tuple(found)
 
 
 def _with_tiers(
     problem: Problem, facts: GpuFacts, groups_per_cta: int, k_slices: int, batch_tiles: int, together: int
 ) -> GridConfig:
-    """As many tiles of weights in registers as there is room for, then as many in shared memory."""
-
-    def config(register_tiles: int, shared_tiles: int, buffers: int) -> GridConfig:
-        return GridConfig(
-            groups_per_cta, k_slices, batch_tiles, together, register_tiles, shared_tiles, buffers
-        )
-
+    """As few tiles of weights read from L2 as there is room for, and of the others as many as there is room for in registers."""
     tiles = _tiles(problem, groups_per_cta)
-    limit = budget.thread_registers(32 * k_slices, facts)
-    in_registers = tiles
-    while in_registers and resources(problem, config(in_registers, 0, 2)).registers > limit:
-        in_registers -= 1
-    choices = [config(in_registers, shared, buffers) for shared in range(tiles - in_registers, -1, -1) for buffers in (2, 1)]
-    fitting = (each for each in choices if resources(problem, each).shared_bytes <= facts.shared_bytes)
-    return next(fitting, choices[-1])
+    best = None
+    for in_registers, buffers in product(range(tiles, -1, -1), (2, 1)):
+        config = GridConfig(groups_per_cta, k_slices, batch_tiles, together, in_registers, 0, buffers)
+        needs = resources(problem, config)
+        tile_bytes = needs.streamed_weight_bytes // max(tiles - in_registers, 1)
+        room = facts.shared_bytes - needs.shared_bytes + _LEAST_WEIGHT_BYTES * needs.threads
+        in_shared = min(tiles - in_registers, max(room // tile_bytes, 0) if tile_bytes else 0)
+        config = replace(config, shared_tiles=in_shared)
+        if resources(problem, config).registers > budget.thread_registers(needs.threads, facts) and in_registers:
+            continue
+        if best is None or in_registers + in_shared > best.register_tiles + best.shared_tiles:
+            best = config
+    assert best is not None  # without registers there is always one
+    return best
 
 
 def refuse(problem: Problem, config: GridConfig, facts: GpuFacts) -> str | None:
@@ -117,15 +121,17 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
     chunks = -(-_chunks(problem) // config.k_slices)  # of a slice
     threads = 32 * config.k_slices
     tile_bytes = chunks * 32 * threads  # of 16 rows of R, all slices
+    streamed = tiles - config.register_tiles - config.shared_tiles
     items = -(-2 * config.batch_tiles * config.groups_per_cta // config.k_slices)
-    kept = items * (len(program.states) + 2)
     weights = config.register_tiles * chunks * gpu.chunk_registers(problem)
+    received = config.tiles_together * chunks * 4
     sums = 8 * max(2, config.tiles_together)
-    known = weights + kept + config.tiles_together * chunks * 4 + sums
+    on_the_way = min(chunks, _STREAMED_CHUNKS) * gpu.chunk_registers(problem) if streamed else 0
+    known = weights + received + sums + on_the_way + items * (len(program.states) + 2)
     partial = config.partial_buffers * config.batch_tiles * max(2 * tiles, 1) * config.k_slices * 256
-    constants = config.groups_per_cta * (len(program.slots) + len(program.vectors) + 1) * 32 + 4
     gates = _STAGES * items * max(program.num_input_slots, 1) * threads * 4
-    shared = max(config.shared_tiles * tile_bytes, 2 * 16 * threads) + partial + gates + constants
+    constants = config.groups_per_cta * (len(program.slots) + len(program.vectors) + 1) * 32 + 4
+    shared = max(config.shared_tiles * tile_bytes, _LEAST_WEIGHT_BYTES * threads) + partial + gates + constants
     return Resources(
         registers=known + _OTHER_REGISTERS,
         least_registers=weights + _LEAST_OTHER_REGISTERS,
@@ -135,7 +141,7 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
         ctas=-(-(-(-problem.hidden_size // 8)) // config.groups_per_cta),
         sequences=8 * config.batch_tiles,
         shared_weight_bytes=config.shared_tiles * tile_bytes,
-        streamed_weight_bytes=(tiles - config.register_tiles - config.shared_tiles) * tile_bytes,
+        streamed_weight_bytes=streamed * tile_bytes,
     )
 
 

@@ -139,7 +139,9 @@ def run(
             _problem(config, x.dtype), x.device.index, features, batch, steps, count, backend
         )
         end = [torch.empty_like(each) for each in begin]
-        call = _Call(config, plan, where, batch, [each.contiguous() for each in weights], begin, end, y)
+        whole = [each.contiguous() for each in weights]
+        aligned = [each if each.data_ptr() % 16 == 0 else each.clone() for each in whole]
+        call = _Call(config, plan, where, batch, aligned, begin, end, y)
         call.run(executable, x.reshape(num_rows, config.input_size))
     return y, end
 
@@ -177,6 +179,7 @@ class _Call:
             [torch.empty(each.shape, dtype=torch.float32, device=rows.device) for each in self.begin]
             for _ in range(min(2, len(starts) - 1))
         ]
+        exchange = torch.empty(executable.workspace_bytes(batch), dtype=torch.uint8, device=rows.device)
         stream = torch.cuda.current_stream(rows.device).cuda_stream
         for number, start in enumerate(starts):
             arguments = gpu.Arguments(
@@ -186,6 +189,7 @@ class _Call:
                 num_steps=min(chunk, steps - start),
                 batch=batch,
                 zero_padding=int(self.where.row_of_step is None),
+                exchange=_address(exchange.zero_()),
             )
             alive = []  # until all is enqueued; the allocator orders what follows on this stream
             for d, reverse in enumerate(self.plan.reverse):

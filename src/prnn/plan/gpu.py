@@ -8,12 +8,12 @@ from typing import Any
 
 from prnn.errors import UnsupportedProblem
 from prnn.facts import GpuFacts
-from prnn.kernels import budget, cluster_forward
+from prnn.kernels import budget, cluster_forward, grid_forward
 from prnn.kernels.gpu import GpuFamily, Resources
 from prnn.plan.gpu_cost import GpuCost, estimate
 from prnn.problem import Problem
 
-GPU_FAMILIES: tuple[GpuFamily, ...] = (cluster_forward,)
+GPU_FAMILIES: tuple[GpuFamily, ...] = (cluster_forward, grid_forward)
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,10 @@ class GpuPlan:
         lines = [
             f"{self.problem}; batch {self.batch}, steps {self.steps}, on {self.facts}",
             f"chosen: {self.family} ({self.config}), because its estimate is the lowest",
-            f"weights: in the registers of {needs.ctas} CTAs, {needs.weight_registers} of at most {min(needs.registers, limit)} registers "
-            f"of {needs.threads} threads each (limit {limit}); {needs.shared_bytes} bytes of shared memory a CTA",
+            f"weights: {needs.weights_in} of {needs.ctas} CTAs of {needs.threads} threads; a CTA has {needs.register_weight_bytes} bytes "
+            f"of them in registers ({needs.weight_registers} of at most {min(needs.registers, limit)} a thread, limit {limit}), "
+            f"{needs.shared_weight_bytes} in shared memory (of {needs.shared_bytes} used) and reads {needs.streamed_weight_bytes} from L2 "
+            "in every step",
             f"copies of the weights: {cost.copies}, of which {cost.active} run at once",
             f"estimate: {cost.step_us:.2f} us a step = {cost.recurrence_us:.2f} recurrence (exchange {cost.exchange_us:.2f}, the "
             f"floor of a step) + {cost.input_us:.2f} input product + {cost.once_us:.2f} once a call",

@@ -62,8 +62,8 @@ template <class Problem, class Config, class Cell> struct GridForward {
     auto& shared = ptx::shared_memory<Shared>();
     const int tid = ptx::thread_index(), slice = tid / 32, lane = tid % 32;
     const int copy = args.first_copy + ptx::block_index() / ctas;
-    const int first_group = ptx::block_index() % ctas * groups, first_b = copy % args.clusters_per_direction * 8 * batch_tiles;
-    const Direction& direction = args.directions[copy / args.clusters_per_direction];
+    const int first_group = ptx::block_index() % ctas * groups, first_b = copy % args.copies_per_direction * 8 * batch_tiles;
+    const Direction& direction = args.directions[copy / args.copies_per_direction];
     const Sequences<Problem> sequences{args, direction};
     const H h_exchange(args.exchange, copy);
     const int batch = args.batch, num_steps = args.num_steps, stride = direction.reverse ? -1 : 1;

@@ -59,6 +59,15 @@ class Kernel:
         self._check(code, "asking how many clusters run at once")
         return count.value
 
+    def ctas_per_sm(self) -> int:
+        """CTAs that run at once on an idle SM."""
+        count = c_int()
+        code = self._driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            ctypes.byref(count), self._kernel, self.threads, self.shared_bytes
+        )
+        self._check(code, "asking how many CTAs run at once")
+        return count.value
+
     def launch(self, launch: Launch, arguments: Arguments, stream: int) -> None:
         """Enqueue on a stream of the current context. What `arguments` points to must live until the stream has come past it.
 
@@ -68,7 +77,9 @@ class Kernel:
         arguments.patience = Patience(
             PATIENCE_CYCLES, ctypes.addressof(driver.stopped_word()), next(_launch_numbers) % (1 << 32) or 1
         )
-        config = driver.LaunchConfig.of(launch.ctas, launch.cluster_size, launch.threads, launch.shared_bytes)
+        config = driver.LaunchConfig.of(
+            launch.ctas, launch.cluster_size, launch.threads, launch.shared_bytes, launch.is_cooperative
+        )
         config.stream = stream
         parameters = (c_void_p * 1)(ctypes.addressof(arguments))
         code = self._driver.cuLaunchKernelEx(ctypes.byref(config), self._kernel, parameters, None)

@@ -32,7 +32,7 @@ struct Arguments {
   int64_t y_pitch;
   ptx::Patience patience;
   int num_steps, batch;
-  int clusters_per_direction;
+  int copies_per_direction;
   int first_copy;                  // of R, in this launch; a batch may need several launches
   void* exchange;                  // zero before the launch; for kernels that exchange h through global memory
   int zero_padding;                // write zeros to y beyond a sequence's end
