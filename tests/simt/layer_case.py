@@ -29,6 +29,7 @@ class LayerCase:
         packed: rows as in a PackedSequence (needs `lengths` in decreasing order).
         chunk: steps of a launch; all by default.
         bound: of the uniformly drawn input.
+        workspace_bytes: through which CTAs exchange h; whoever launches clears it.
     """
 
     problem: Problem
@@ -132,13 +133,12 @@ class LayerCase:
         ]
         carried = [[np.full((batch, width), np.nan, np.float32) for _ in p.cell.states] for _ in self.directions]
         self.arrays += [each for states in carried for each in states]
-        launches, self.workspaces = [], []
+        launches = []
+        self.workspace = np.full(self.workspace_bytes, 0xFF, np.uint8)
         for number, start in enumerate(starts):
             args = gpu.Arguments(y_pitch=self.pitch, num_steps=min(chunk, steps - start), batch=batch)
             args.copies_per_direction = -(-batch // (8 * self.config.batch_tiles))
-            if self.workspace_bytes:
-                self.workspaces.append(np.zeros(self.workspace_bytes, np.uint8))
-                args.exchange = self.workspaces[-1].ctypes.data
+            args.exchange = self.workspace.ctypes.data
             args.zero_padding = int(not self.packed)
             args.lengths = self._address(lengths.astype(np.int32)) if self.lengths else None
             args.row_of_step = self._address(offsets.astype(np.int64)) if self.packed else None

@@ -16,7 +16,8 @@ from prnn.problem import Problem
 NAME = "grid_forward"
 TEMPLATE = "GridForward"
 MAX_WARPS = 16
-_STAGES, _STREAMED_CHUNKS, _LEAST_WEIGHT_BYTES = 4, 4, 32  # of the kernel: stages, streamed_chunks, and what an empty array takes
+_STAGES, _STREAMED_CHUNKS = 4, 4  # of the kernel: stages, streamed_chunks
+_CHUNK_BYTES = 32  # of R, for a thread
 # Addresses, loop counters and temporaries beside what a thread keeps: the least and the most that NVRTC 13 gave them.
 _LEAST_OTHER_REGISTERS, _OTHER_REGISTERS = 12, 64
 
@@ -30,8 +31,8 @@ class GridConfig:
         k_slices: warps of a CTA, which share the sum over K.
         batch_tiles: tiles of 8 sequences that a copy of R serves.
         tiles_together: of these, received and multiplied at a time.
-        register_tiles: tiles of 16 rows of R, of those that a CTA owns, that are kept in registers.
-        shared_tiles: that are kept in shared memory; the others are read from L2 in every step.
+        register_chunks: of R, 16 rows x 64 bytes of columns each, of all that a warp multiplies, that it keeps in registers.
+        shared_chunks: that it keeps in shared memory; the others it reads from L2 in every step.
         partial_buffers: of partial sums; one saves shared memory and costs a barrier.
     """
 
@@ -39,14 +40,14 @@ class GridConfig:
     k_slices: int
     batch_tiles: int
     tiles_together: int
-    register_tiles: int
-    shared_tiles: int
+    register_chunks: int
+    shared_chunks: int
     partial_buffers: int
 
     def __str__(self) -> str:
         return (
             f"{8 * self.groups_per_cta} units a CTA, {self.k_slices} warps, {8 * self.batch_tiles} sequences, {8 * self.tiles_together} "
-            f"at a time; tiles of weights: {self.register_tiles} in registers, {self.shared_tiles} in shared memory"
+            f"at a time; chunks of weights a warp: {self.register_chunks} in registers, {self.shared_chunks} in shared memory"
         )
 
 
@@ -70,22 +71,20 @@ def configs(problem: Problem, facts: GpuFacts) -> tuple[GridConfig, ...]:
 def _with_tiers(
     problem: Problem, facts: GpuFacts, groups_per_cta: int, k_slices: int, batch_tiles: int, together: int
 ) -> GridConfig:
-    """As few tiles of weights read from L2 as there is room for, and of the others as many as there is room for in registers."""
-    tiles = _tiles(problem, groups_per_cta)
-    best = None
-    for in_registers, buffers in product(range(tiles, -1, -1), (2, 1)):
-        config = GridConfig(groups_per_cta, k_slices, batch_tiles, together, in_registers, 0, buffers)
+    """As few weights read from L2 as there is room for, and of the others as many as there is room for in registers."""
+    owned = _tiles(problem, groups_per_cta) * _chunks_per_slice(problem, k_slices)
+    limit = budget.thread_registers(32 * k_slices, facts)
+    found = []
+    for buffers, all_kept in product((2, 1), (True, False)):
+        config = GridConfig(groups_per_cta, k_slices, batch_tiles, together, 0, owned if all_kept else 0, buffers)
+        room = max(0, limit - resources(problem, config).registers) // gpu.chunk_registers(problem)
+        config = replace(config, register_chunks=min(owned, room), shared_chunks=0)
         needs = resources(problem, config)
-        tile_bytes = needs.streamed_weight_bytes // max(tiles - in_registers, 1)
-        room = facts.shared_bytes - needs.shared_bytes + _LEAST_WEIGHT_BYTES * needs.threads
-        in_shared = min(tiles - in_registers, max(room // tile_bytes, 0) if tile_bytes else 0)
-        config = replace(config, shared_tiles=in_shared)
-        if resources(problem, config).registers > budget.thread_registers(needs.threads, facts) and in_registers:
-            continue
-        if best is None or in_registers + in_shared > best.register_tiles + best.shared_tiles:
-            best = config
-    assert best is not None  # without registers there is always one
-    return best
+        room = max(0, facts.shared_bytes - needs.shared_bytes) // (_CHUNK_BYTES * needs.threads) + 1
+        rest = owned - config.register_chunks
+        if rest <= room or not all_kept:
+            found.append(replace(config, shared_chunks=min(rest, room)))
+    return max(found, key=lambda each: each.register_chunks + each.shared_chunks)
 
 
 def refuse(problem: Problem, config: GridConfig, facts: GpuFacts) -> str | None:
@@ -112,18 +111,21 @@ def _tiles(problem: Problem, groups_per_cta: int) -> int:
 
 
 def _chunks(problem: Problem) -> int:
+    """Chunks of K."""
     return -(-problem.hidden_size // gpu.units_per_chunk(problem))
+
+
+def _chunks_per_slice(problem: Problem, k_slices: int) -> int:
+    return -(-_chunks(problem) // k_slices)
 
 
 def resources(problem: Problem, config: GridConfig) -> Resources:
     """See gpu.GpuFamily."""
     program, tiles = problem.cell.program, _tiles(problem, config.groups_per_cta)
-    chunks = -(-_chunks(problem) // config.k_slices)  # of a slice
-    threads = 32 * config.k_slices
-    tile_bytes = chunks * 32 * threads  # of 16 rows of R, all slices
-    streamed = tiles - config.register_tiles - config.shared_tiles
+    chunks, threads = _chunks_per_slice(problem, config.k_slices), 32 * config.k_slices
+    streamed = tiles * chunks - config.register_chunks - config.shared_chunks
     items = -(-2 * config.batch_tiles * config.groups_per_cta // config.k_slices)
-    weights = config.register_tiles * chunks * gpu.chunk_registers(problem)
+    weights = config.register_chunks * gpu.chunk_registers(problem)
     received = config.tiles_together * chunks * 4
     sums = 8 * max(2, config.tiles_together)
     on_the_way = min(chunks, _STREAMED_CHUNKS) * gpu.chunk_registers(problem) if streamed else 0
@@ -131,7 +133,7 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
     partial = config.partial_buffers * config.batch_tiles * max(2 * tiles, 1) * config.k_slices * 256
     gates = _STAGES * items * max(program.num_input_slots, 1) * threads * 4
     constants = config.groups_per_cta * (len(program.slots) + len(program.vectors) + 1) * 32 + 4
-    shared = max(config.shared_tiles * tile_bytes, _LEAST_WEIGHT_BYTES * threads) + partial + gates + constants
+    shared = max(config.shared_chunks, 1) * _CHUNK_BYTES * threads + partial + gates + constants
     return Resources(
         registers=known + _OTHER_REGISTERS,
         least_registers=weights + _LEAST_OTHER_REGISTERS,
@@ -140,8 +142,8 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
         shared_bytes=-(-shared // 128) * 128,
         ctas=-(-(-(-problem.hidden_size // 8)) // config.groups_per_cta),
         sequences=8 * config.batch_tiles,
-        shared_weight_bytes=config.shared_tiles * tile_bytes,
-        streamed_weight_bytes=streamed * tile_bytes,
+        shared_weight_bytes=config.shared_chunks * _CHUNK_BYTES * threads,
+        streamed_weight_bytes=streamed * _CHUNK_BYTES * threads,
     )
 
 

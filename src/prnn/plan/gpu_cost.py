@@ -22,7 +22,7 @@ _GATHER_US = {
     8: ((1 << 10, 0.299), (4 << 10, 0.380), (16 << 10, 0.705)),
     16: ((1 << 10, 0.358), (4 << 10, 0.421), (16 << 10, 0.735)),
 }
-_MMA_CYCLES = 6  # of an m16n8k16 on a quarter of an SM
+_MMA_CYCLES, _MMA_LATENCY = 6, 33  # of an m16n8k16 on a quarter of an SM: between two, and from operands to sums
 _TILE_US = 0.5  # of a tile of sequences beside exchange and product: gates, waits, loop
 _SEQUENCES_US = 0.26  # conversion, sends and stores of 8 sequences; less of fewer
 # A tile takes longer where the input product of a call does not stay in the near half of the L2.
@@ -63,19 +63,18 @@ def estimate(
     """What a call costs under `config`."""
     needs, launch = family.resources(problem, config), family.launch(problem, config, batch, directions)
     gates = len(problem.cell.input_gates) * problem.hidden_size * directions
-    is_far = 2 * gates * batch * steps > _NEAR_BYTES
     served = min(batch, needs.sequences)
     ctas, num_bytes = family.exchanges(problem, config, served)
     if launch.is_cooperative:
         active = min(max(1, facts.sms // needs.ctas), launch.copies)
         exchange_us, copy_us = _grid_us(problem, config, needs, num_bytes, active, facts)
-        copy_us += _FAR_US if is_far else 0.0
     else:
         active = _active_clusters(needs, launch, facts)
         tiles = -(-served // 8)
         exchange_us = gather_us(ctas, num_bytes // tiles) if problem.cell.recurrent_gates else 0.0
         product_us = needs.weight_registers / 4 * _MMA_CYCLES * -(-needs.threads // 128) / facts.clock_mhz
-        tile_us = product_us + _TILE_US + _SEQUENCES_US * min(batch, 8) / 8 + (_FAR_US if is_far else 0.0)
+        far_us = _FAR_US if 2 * gates * batch * steps > _NEAR_BYTES else 0.0
+        tile_us = product_us + _TILE_US + _SEQUENCES_US * min(batch, 8) / 8 + far_us
         # The tiles of a cluster run one after the other, and the exchange of one does not hide behind the work on the others: two take
         # twice as long. So tiles save nothing over more copies of the weights, even where these run in waves; a tie goes to the earlier
         # configuration, which has fewer tiles.
@@ -106,11 +105,12 @@ def _grid_us(
     )
     chunks = -(-problem.hidden_size // (gpu.units_per_chunk(problem) * config.k_slices))
     rows = -(-config.groups_per_cta * len(problem.cell.recurrent_gates) // 2)
-    mmas = tiles * rows * chunks * gpu.chunk_mmas(problem) * -(-config.k_slices // 4)
+    mmas = tiles * rows * chunks * gpu.chunk_mmas(problem)  # of a warp
+    mma_cycles = max(_MMA_CYCLES * config.k_slices / 4, _MMA_LATENCY / (4 if tiles > 1 or rows > 1 else 2))
     # Shared memory gives 128 bytes a cycle. Partial sums are written and read.
     weight_cycles = rounds * needs.shared_weight_bytes / 128
     partial_cycles = tiles * rows * config.k_slices * 2 * 256 * 2 / 128
-    cycles = _PRODUCT_SLOWNESS * max(mmas * _MMA_CYCLES, weight_cycles) + partial_cycles
+    cycles = _PRODUCT_SLOWNESS * max(mmas * mma_cycles, weight_cycles) + partial_cycles
     streamed = rounds * needs.streamed_weight_bytes * needs.ctas * active
     gbytes_per_s = _L2_GBYTES_PER_S if streamed < _L2_BYTES else facts.memory_gbytes_per_s
     all_us = exchange_us + _CELLS_US + cycles / facts.clock_mhz + streamed / (gbytes_per_s * 1e3)

@@ -2,9 +2,9 @@
 //
 // WHAT IS KEPT WHERE. `ctas` CTAs hold a copy of R and serve up to 8 * batch_tiles sequences; more sequences, and the other direction,
 // are other copies, which nobody waits for. A CTA owns `groups_per_cta` groups of 8 units, all gates of them: tiles of 16 rows of R. Its
-// warps split the sum over K: each holds its columns of all tiles, of the first `register_tiles` as A-fragments in registers, of the
-// next `shared_tiles` as fragments in shared memory in the order of the lanes, and reads the others from the layer's parameter in every
-// step. R is read from the parameter as it lies there; see cluster_forward.cuh for the order of K.
+// warps split the sum over K: each has its chunks of K of all tiles, tile after tile. It keeps the first `register_chunks` of them in
+// registers, the next `shared_chunks` in shared memory in the order of the lanes, and reads the others from the layer's parameter in
+// every step. R is read from the parameter as it lies there; parts/products.cuh says in which order of K.
 //
 // A STEP. Each warp waits for its columns of h, of `tiles_together` tiles of 8 sequences at a time, multiplies them at once, and leaves
 // its partial sums in shared memory. After one block barrier they are added up where the cells are: 32 cells at a time (8 units of 4
@@ -33,21 +33,22 @@ template <class Problem, class Config, class Cell> struct GridForward {
   static constexpr bool exchanges = Cell::num_recurrent_slots > 0;
   // Rows of R in blocks of 8 (one gate of one group), two blocks a tile.
   static constexpr int tiles = (groups * Cell::num_recurrent_slots + 1) / 2, blocks = tiles * 2;
-  static constexpr int register_tiles = Config::register_tiles, shared_tiles = Config::shared_tiles;
-  static constexpr int kept_tiles = register_tiles + shared_tiles;
   static constexpr int chunk_units = units_per_chunk<Scalar>, chunks = (hidden + chunk_units - 1) / chunk_units;  // of K
   static constexpr int chunks_per_slice = (chunks + slices - 1) / slices;
+  static constexpr int register_chunks = Config::register_chunks, shared_chunks = Config::shared_chunks;  // of a warp's, of all tiles
+  static constexpr int kept_chunks = register_chunks + shared_chunks;
+  static constexpr int first_streamed_tile = (kept_chunks + chunks_per_slice - 1) / chunks_per_slice;  // of which nothing is kept
   static constexpr int chains = together == 1 ? 2 : 1;  // of sums, to hide the latency of mma
   static constexpr int num_items = batch_tiles * groups * 2, items = (num_items + slices - 1) / slices;  // of 32 cells; of a warp
   static constexpr int streamed_chunks = 4;  // of weights from L2, on their way at a time
   static constexpr int stages = 4;
   using H = Exchange<Scalar, batch_tiles, chunks>;
   static_assert(Cell::num_stages == 1, "products that depend on others need another kernel");
-  static_assert(batch_tiles % together == 0 && kept_tiles <= tiles);
+  static_assert(batch_tiles % together == 0 && kept_chunks <= tiles * chunks_per_slice);
 
   using Partial = ptx::Float2[batch_tiles][exchanges ? blocks : 1][slices][32];  // [tile][block of rows][slice][place() / 2]
   struct Shared {
-    alignas(128) ptx::Word4 weights[shared_tiles > 0 ? shared_tiles : 1][shared_tiles > 0 ? chunks_per_slice : 1][2][num_threads];
+    alignas(128) ptx::Word4 weights[shared_chunks > 0 ? shared_chunks : 1][2][num_threads];
     Partial partial[Config::partial_buffers];
     float gates[stages][items][Cell::num_input_slots > 0 ? Cell::num_input_slots : 1][num_threads];
     float bias[groups][Cell::num_slots][8], vector[groups][Cell::num_vectors + 1][8];
@@ -145,16 +146,23 @@ template <class Problem, class Config, class Cell> struct GridForward {
       const bool exists = block < groups * Cell::num_recurrent_slots && unit < hidden;
       return Load::weights(weight_hh, static_cast<int64_t>(gate) * hidden + unit, column_of_weights(chunk), exists);
     };
-    Weights<Scalar> r_weights[register_tiles > 0 ? register_tiles : 1][chunks_per_slice];
-    if constexpr (exchanges) {
-      PTX_UNROLL for (int tile = 0; tile < kept_tiles; tile++)
-        PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++)
-          PTX_UNROLL for (int half = 0; half < 2; half++) {
-            const ptx::Word4 words = load_weights(direction.weight_hh, tile, half, chunk);
-            if (tile < register_tiles) r_weights[tile][chunk].set(half, words);
-            else shared.weights[tile - register_tiles][chunk][half][tid] = words;  // that only this lane reads
-          }
-    }
+    Weights<Scalar> r_weights[register_chunks > 0 ? register_chunks : 1];
+    PTX_UNROLL for (int i = 0; i < kept_chunks; i++)
+      PTX_UNROLL for (int half = 0; half < 2; half++) {
+        const ptx::Word4 words = load_weights(direction.weight_hh, i / chunks_per_slice, half, i % chunks_per_slice);
+        if (i < register_chunks) r_weights[i].set(half, words);
+        else shared.weights[i - register_chunks][half][tid] = words;  // that only this lane reads
+      }
+    const void* weight_hh = direction.weight_hh;
+    auto weights_of = [&](int tile, int chunk) {
+      const int i = tile * chunks_per_slice + chunk;
+      if (i < register_chunks) return r_weights[i];
+      if (i >= kept_chunks && chunk % streamed_chunks == 0) weight_hh = ptx::here(weight_hh);  // or loads would take all registers
+      Weights<Scalar> weights;
+      PTX_UNROLL for (int half = 0; half < 2; half++)
+        weights.set(half, i < kept_chunks ? shared.weights[i - register_chunks][half][tid] : load_weights(weight_hh, tile, half, chunk));
+      return weights;
+    };
     ptx::block_barrier();
 
     bool has_stopped = false;
@@ -173,24 +181,12 @@ template <class Problem, class Config, class Cell> struct GridForward {
             if (has_stopped) shared.has_stopped = 1;
           }
           auto& partial = shared.partial[now];
-          auto kept = [&](int tile, int chunk) {
-            if (tile < register_tiles) return r_weights[tile][chunk];
-            Weights<Scalar> weights;
-            PTX_UNROLL for (int half = 0; half < 2; half++)
-              weights.set(half, shared.weights[tile - register_tiles][chunk][half][tid]);
-            return weights;
-          };
-          PTX_UNROLL for (int tile = 0; tile + 1 < kept_tiles; tile += 2)  // in pairs: few sums, and mma's enough on their way
-            multiply<2>(partial, first, tile, slice, lane, has_stopped, h, kept);
-          if constexpr (kept_tiles % 2 == 1) multiply<1>(partial, first, kept_tiles - 1, slice, lane, has_stopped, h, kept);
-          const void* weight_hh = direction.weight_hh;
-          PTX_NO_UNROLL for (int tile = kept_tiles; tile < tiles; tile++)
-            multiply<1>(partial, first, tile, slice, lane, has_stopped, h, [&](int, int chunk) {
-              if (chunk % streamed_chunks == 0) weight_hh = ptx::here(weight_hh);  // loads of all chunks would take all registers
-              Weights<Scalar> weights;
-              PTX_UNROLL for (int half = 0; half < 2; half++) weights.set(half, load_weights(weight_hh, tile, half, chunk));
-              return weights;
-            });
+          constexpr int pairs = first_streamed_tile / 2;  // two tiles at a time: few sums, and mma's enough on their way
+          PTX_UNROLL for (int tile = 0; tile < 2 * pairs; tile += 2)
+            multiply<2>(partial, first, tile, slice, lane, has_stopped, h, weights_of);
+          if constexpr (first_streamed_tile % 2 == 1) multiply<1>(partial, first, 2 * pairs, slice, lane, has_stopped, h, weights_of);
+          PTX_NO_UNROLL for (int tile = first_streamed_tile; tile < tiles; tile++)
+            multiply<1>(partial, first, tile, slice, lane, has_stopped, h, weights_of);
         }
         if (MUTATION != 3) ptx::block_barrier();
         has_stopped |= shared.has_stopped != 0;

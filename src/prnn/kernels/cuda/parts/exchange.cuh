@@ -49,7 +49,7 @@ template <class Scalar, int batch_tiles, int chunks> struct Exchange {
     const int index = (step & 1) * words + (chunk * 8 + column) * 16 + in_column;
     PTX_UNROLL for (int i = 0; i < count; i++) {
       ptx::u32 word = values[i];
-      if (!Epoch::fits(word)) {
+      if (!Epoch::fits(word) && MUTATION != 2) {
         ptx::store_relaxed(exact + index + i, static_cast<ptx::u64>(step + 1) << 32 | word);
         word = Epoch::escape;
       }
