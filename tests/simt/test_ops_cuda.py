@@ -8,8 +8,9 @@ import torch
 
 from emulator import build, has_compiler
 from prnn import cells, engine
-from prnn.kernels import cluster_forward
+from prnn.kernels import cluster_forward, grid_forward
 from prnn.kernels.cluster_forward import ClusterConfig
+from prnn.kernels.grid_forward import GridConfig
 from prnn.kernels.gpu import Features
 from prnn.ops import cpu, cuda, key_of
 from prnn.ops.arguments import Layer
@@ -17,21 +18,26 @@ from prnn.problem import Problem
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="the emulator needs g++")
 STEPS, BATCH, SIZE, HIDDEN = 6, 11, 3, 20
-CONFIG = ClusterConfig(2, 1, 2, 1, 1)
+CONFIGS = {cluster_forward: ClusterConfig(2, 1, 2, 1, 1), grid_forward: GridConfig(2, 1, 1, 1, 2, 1, 2)}
 KINDS = {"lstm": cells.lstm, "gru": cells.gru}
 
 
+@pytest.fixture(scope="module", params=CONFIGS, ids=lambda family: family.NAME)
+def family(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory):
+def kernels(family, tmp_path_factory):
     keys = [(kind, masked) for kind in KINDS for masked in (False, True)]
     problems = [
-        (Problem(KINDS[kind], SIZE, HIDDEN, dtype="float16"), CONFIG, Features(masked)) for kind, masked in keys
+        (Problem(KINDS[kind], SIZE, HIDDEN, dtype="float16"), CONFIGS[family], Features(masked)) for kind, masked in keys
     ]
-    return dict(zip(keys, build(cluster_forward, problems, tmp_path_factory.mktemp("simt"))))
+    return dict(zip(keys, build(family, problems, tmp_path_factory.mktemp("simt"))))
 
 
 @pytest.fixture(autouse=True)
-def emulated(kernels, monkeypatch):
+def emulated(family, kernels, monkeypatch):
     """Launches go to the emulator, in the order in which they are made."""
     seeds = iter(range(1000))
 
@@ -39,11 +45,14 @@ def emulated(kernels, monkeypatch):
         kernel = kernels[problem.cell.name, features.is_masked]
 
         def launch(arguments, stream):
-            launch = cluster_forward.launch(problem, CONFIG, arguments.batch, directions)
+            launch = family.launch(problem, CONFIGS[family], arguments.batch, directions)
             arguments.copies_per_direction = launch.copies // directions
             assert kernel(launch, arguments, next(seeds)) is None
 
-        return SimpleNamespace(launch=launch)
+        def workspace_bytes(batch):
+            return family.workspace_bytes(problem, CONFIGS[family], batch, directions)
+
+        return SimpleNamespace(launch=launch, workspace_bytes=workspace_bytes)
 
     monkeypatch.setattr(engine, "prepare_gpu", prepare)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())

@@ -78,7 +78,7 @@ def test_a_refusal_after_compiling_moves_to_the_next_candidate():
 
 
 def test_an_unknown_backend_names_those_that_exist():
-    with pytest.raises(ValueError, match=r"'auto' or one of \['cluster_forward'\] on a GPU, got 'cpu_panels'"):
+    with pytest.raises(ValueError, match=r"'auto' or one of \['cluster_forward', 'grid_forward'\] on a GPU, got 'cpu_panels'"):
         choose_gpu(half(lstm, 64), H200, 1, 1, backend="cpu_panels")
 
 
@@ -89,7 +89,7 @@ def test_a_plan_is_a_value_and_explains_itself():
     text = plan.explain()
     for part in (
         "on NVIDIA H200: sm_90a, 132 SMs",
-        "weights: in the registers of",
+        "weights: registers of",
         "copies of the weights:",
         "floor of a step",
     ):

@@ -50,6 +50,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
   struct Shared {
     alignas(128) ptx::Word4 weights[shared_chunks > 0 ? shared_chunks : 1][2][num_threads];
     Partial partial[Config::partial_buffers];
+    float state[items][Cell::num_states][num_threads];  // of a lane's own cells, as the gates are
     float gates[stages][items][Cell::num_input_slots > 0 ? Cell::num_input_slots : 1][num_threads];
     float bias[groups][Cell::num_slots][8], vector[groups][Cell::num_vectors + 1][8];
     ptx::u32 has_stopped;
@@ -82,10 +83,6 @@ template <class Problem, class Config, class Cell> struct GridForward {
     auto unit_of = [&](const Item& item) { return (first_group + item.g) * 8 + lane / 4; };
     auto sequence_of = [&](const Item& item) { return first_b + item.n * 8 + item.column; };
 
-    float r_state[items][Cell::num_states];
-    int length[items] = {};
-    bool restarts_next[items] = {};
-
     // A pair of neighbouring units lies in the lanes of both; that of the first stores it.
     const bool is_first = lane / 4 % 2 == 0;
     auto pair_of = [&](float h) { return Pair<Scalar>::of(h, ptx::shuffle_xor(h, 4)); };
@@ -94,17 +91,17 @@ template <class Problem, class Config, class Cell> struct GridForward {
         h_exchange.send(step, item.n, unit_of(item), item.column, pair.factors().words);
     };
     // What the next step multiplies: beyond the last unit R is zero, and 0 * NaN is not.
-    auto sent_h = [&](int i, const Item& item) { return hidden % 8 == 0 || unit_of(item) < hidden ? r_state[i][0] : 0.0f; };
+    auto sent_h = [&](const Item& item, float h) { return hidden % 8 == 0 || unit_of(item) < hidden ? h : 0.0f; };
 
     // Starts to copy what step `step` takes from memory. Always one group of copies, so that waits can count them.
     auto fetch = [&](int step) {
       if (step < num_steps) {
         const int t = direction.first_step + stride * step;
-        PTX_UNROLL for (int i = 0; i < items; i++) {
+        PTX_NO_UNROLL for (int i = 0; i < items; i++) {
           const Item item = item_of(i);
           if (!item.is_live) continue;
           const int b = sequence_of(item), unit = unit_of(item);
-          const bool exists = b < batch && unit < hidden && (!Problem::is_masked || t < length[i]);
+          const bool exists = b < batch && unit < hidden && (!Problem::is_masked || t < sequences.length_of(b));
           const float* const gates = sequences.gates_of(t, b) + unit;
           PTX_UNROLL for (int slot = 0; slot < Cell::num_input_slots; slot++)
             ptx::copy_async(&shared.gates[step % stages][i][slot][tid], gates + Problem::input_gate(slot) * hidden, exists);
@@ -112,23 +109,15 @@ template <class Problem, class Config, class Cell> struct GridForward {
       }
       ptx::copy_async_commit();
     };
-    // Does the sequence start again after step `step`?
-    auto look_ahead = [&](int i, const Item& item, int step) {
-      const int t = direction.first_step + stride * (step + 1), b = sequence_of(item);
-      restarts_next[i] = b < batch && step + 1 < num_steps && sequences.restarts(t, b, length[i]);
-    };
-
-    PTX_UNROLL for (int i = 0; i < items; i++) {
+    PTX_NO_UNROLL for (int i = 0; i < items; i++) {
       const Item item = item_of(i);
       if (!item.is_live) continue;
       const int b = sequence_of(item), unit = unit_of(item);
-      if (Problem::is_masked && b < batch) length[i] = sequences.length_of(b);
       PTX_UNROLL for (int s = 0; s < Cell::num_states; s++)
-        r_state[i][s] = b < batch && unit < hidden ? sequences.first_state(s, b, unit) : 0.0f;
-      if (exchanges && num_steps > 0) send(0, item, pair_of(sent_h(i, item)));
-      if (Problem::is_masked) look_ahead(i, item, 0);
+        shared.state[i][s][tid] = b < batch && unit < hidden ? sequences.first_state(s, b, unit) : 0.0f;
+      if (exchanges && num_steps > 0) send(0, item, pair_of(sent_h(item, shared.state[i][0][tid])));
     }
-    PTX_UNROLL for (int step = 0; step < stages - 1; step++) fetch(step);
+    PTX_NO_UNROLL for (int step = 0; step < stages - 1; step++) fetch(step);
     for (int i = tid; i < groups * 8; i += num_threads) {
       const int unit = first_group * 8 + i;
       PTX_UNROLL for (int slot = 0; slot < Cell::num_slots; slot++)
@@ -193,11 +182,12 @@ template <class Problem, class Config, class Cell> struct GridForward {
       }
 
       if (MUTATION != 4) ptx::copy_async_wait<stages - 2>();
-      PTX_UNROLL for (int i = 0; i < items; i++) {
+      PTX_NO_UNROLL for (int i = 0; i < items; i++) {
         const Item item = item_of(i);
         if (!item.is_live) continue;
-        const int b = sequence_of(item), unit = unit_of(item);
-        float slot[Cell::num_slots], vector[Cell::num_vectors + 1];
+        const int b = sequence_of(item), unit = unit_of(item), length = Problem::is_masked && b < batch ? sequences.length_of(b) : 0;
+        const bool restarts_next = Problem::is_masked && step + 1 < num_steps && sequences.restarts(t + stride, b, length);
+        float slot[Cell::num_slots], vector[Cell::num_vectors + 1], state[Cell::num_states];
         PTX_UNROLL for (int s = 0; s < Cell::num_slots; s++) {
           slot[s] = shared.bias[item.g][s][lane / 4];
           if (s < Cell::num_input_slots) slot[s] += shared.gates[step % stages][i][s][tid];
@@ -208,26 +198,27 @@ template <class Problem, class Config, class Cell> struct GridForward {
           }
         }
         PTX_UNROLL for (int v = 0; v < Cell::num_vectors; v++) vector[v] = shared.vector[item.g][v][lane / 4];
+        PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) state[s] = shared.state[i][s][tid];
         const float h_out = update<Problem, Cell>(
-            slot, vector, r_state[i], t < length[i], has_stopped, restarts_next[i] && unit < hidden,
+            slot, vector, state, t < length, has_stopped, restarts_next && unit < hidden,
             [&](int s) { return sequences.initial_state(s, b, unit); });
+        PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) shared.state[i][s][tid] = state[s];
         const Pair<Scalar> y_pair = pair_of(h_out);
         if (exchanges && step + 1 < num_steps) {
-          const Pair<Scalar> h_pair = Problem::is_masked || hidden % 8 != 0 ? pair_of(sent_h(i, item)) : y_pair;
+          const Pair<Scalar> h_pair = Problem::is_masked || hidden % 8 != 0 ? pair_of(sent_h(item, state[0])) : y_pair;
           if (!has_stopped) send(step + 1, item, h_pair);
         }
         if (is_first) sequences.store_y(t, b, unit, y_pair);
-        if (Problem::is_masked) look_ahead(i, item, step + 1);
       }
       fetch(step + stages - 1);
       if (exchanges && Config::partial_buffers == 1) ptx::block_barrier();
     }
 
-    PTX_UNROLL for (int i = 0; i < items; i++) {
+    PTX_NO_UNROLL for (int i = 0; i < items; i++) {
       const Item item = item_of(i);
       const int b = sequence_of(item), unit = unit_of(item);
       if (!item.is_live || b >= batch || unit >= hidden) continue;
-      PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) sequences.store_last_state(s, b, unit, r_state[i][s]);
+      PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) sequences.store_last_state(s, b, unit, shared.state[i][s][tid]);
     }
   }
 
