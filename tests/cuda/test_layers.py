@@ -11,7 +11,7 @@ from prnn.errors import PrnnFallbackWarning, UnsupportedProblem
 from prnn.ops import cuda
 
 NAMES = ["RNN", "LSTM", "GRU"]
-TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 5e-3}
+TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 5e-3, torch.float64: 1e-6}
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def assert_close(ours, theirs, dtype):
         torch.testing.assert_close(a.float(), b.float(), atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(
     "options", [{}, {"num_layers": 2, "bidirectional": True}, {"batch_first": True}, {"bias": False}]
 )
@@ -93,15 +93,15 @@ def test_dropout_acts_in_training_mode_only_where_torch_runs():
         assert not torch.equal(ours(x)[0], ours(x)[0])
 
 
-def test_float32_runs_in_torch_and_says_why():
-    ours, theirs = twins("LSTM", torch.float32, 16, 32)
-    x = torch.randn(5, 3, 16, device="cuda")
+def test_float64_runs_in_torch_and_says_why():
+    ours, theirs = twins("LSTM", torch.float64, 16, 32)
+    x = torch.randn(5, 3, 16, device="cuda", dtype=torch.float64)
     with (
         torch.no_grad(),
-        pytest.warns(PrnnFallbackWarning, match="its products take float16 or bfloat16, the problem is float32"),
+        pytest.warns(PrnnFallbackWarning, match="take float16, bfloat16 or float32, the problem is float64"),
     ):
         got = ours(x)
-    assert_close(got, theirs(x), torch.float32)
+    assert_close(got, theirs(x), torch.float64)
 
 
 def test_other_cells_raise_with_the_reasons():

@@ -90,7 +90,7 @@ def test_a_launch_is_as_large_as_the_kernel(kernels, index):
     assert (launch.threads, launch.shared_bytes) == (kernels[index].threads, kernels[index].shared_bytes)
 
 
-@pytest.mark.parametrize("index", [0, 1, 4])
+@pytest.mark.parametrize("index", [0, 1, 4, 14, 15])
 def test_nan_reaches_its_own_row_only(kernels, index):
     each = CASES[index]
     each.nan_row = 2
@@ -102,7 +102,7 @@ def test_nan_reaches_its_own_row_only(kernels, index):
         each.nan_row = -1
 
 
-@pytest.mark.parametrize("index", [0, 1, 2, 13])
+@pytest.mark.parametrize("index", [0, 1, 2, 13, 15])
 def test_a_lost_message_ends_the_launch_with_nan_and_says_so(kernels, index):
     each = CASES[index]
     each.draw()

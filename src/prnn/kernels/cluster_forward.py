@@ -21,6 +21,7 @@ _STAGES = 4  # of the kernel's ring of gates
 # configurations of five cells for sm_90a. Masks take most of the difference.
 _LEAST_OTHER_REGISTERS = 12
 _OTHER_REGISTERS, _OTHER_REGISTERS_OF_A_TILE = 64, 24  # a tile of each group of units
+_OTHER_REGISTERS_OF_SPLITTING = 16
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def configs(problem: Problem, facts: GpuFacts) -> tuple[ClusterConfig, ...]:
     groups_per_warp = 2 if rows % 2 else 1  # whole tiles of two blocks of rows
     groups, chunk = -(-problem.hidden_size // 8), gpu.units_per_chunk(problem)
     found = []
-    for cluster_size, k_slices, batch_tiles in product(facts.cluster_sizes or (1,), (1, 2, 4), (1, 2, 4)):
+    for cluster_size, k_slices, batch_tiles in product(facts.cluster_sizes or (1,), (1, 2, 4, 8), (1, 2, 4)):
         unit_warps = -(-groups // (cluster_size * groups_per_warp))
         idle = cluster_size > 1 and -(-groups // groups_per_warp) <= cluster_size // 2
         if unit_warps * k_slices <= MAX_WARPS and not idle and (k_slices - 1) * chunk < problem.hidden_size:
@@ -102,6 +103,8 @@ def resources(problem: Problem, config: ClusterConfig) -> Resources:
     barriers = 16 * config.batch_tiles
     known = weights + 4 * tiles * config.batch_tiles * (2 if tiles * config.batch_tiles < 4 else 1) + kept
     others = _OTHER_REGISTERS + _OTHER_REGISTERS_OF_A_TILE * config.batch_tiles * config.groups_per_warp
+    if gpu.is_split(problem):
+        others += _OTHER_REGISTERS_OF_SPLITTING
     return Resources(
         registers=known + others,
         least_registers=known + _LEAST_OTHER_REGISTERS,

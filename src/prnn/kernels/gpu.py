@@ -137,14 +137,14 @@ def units_per_chunk(problem: Problem) -> int:
     return 64 // problem.itemsize
 
 
+def is_split(problem: Problem) -> bool:
+    """True if a product of float32 is three of TF32, whose factors are kept in two parts each."""
+    return problem.dtype == "float32" and problem.math == "ieee"
+
+
 def chunk_registers(problem: Problem) -> int:
     """Registers that hold a lane's part of 16 rows of R over a chunk."""
-    return 16 if problem.dtype == "float32" and problem.math == "ieee" else 8
-
-
-def chunk_mmas(problem: Problem) -> int:
-    """Instructions that multiply them by 8 sequences."""
-    return 6 if problem.dtype == "float32" and problem.math == "ieee" else 2
+    return 16 if is_split(problem) else 8
 
 
 # ---- text

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -66,8 +67,32 @@ def _warn(text: str) -> None:
 
 
 @cache
-def _problem(config: Layer, dtype: torch.dtype) -> Problem:
-    return Problem(plan_of(config, dtype, False).cell, *config[1:5], str(dtype).removeprefix("torch."))
+def _problem(config: Layer, dtype: torch.dtype, math: str) -> Problem:
+    return Problem(plan_of(config, dtype, False).cell, *config[1:5], str(dtype).removeprefix("torch."), math=math)
+
+
+def allows_tf32() -> bool:
+    """True if float32 layers may round their products to TF32: what PyTorch says of its own RNNs, not of plain matrix products."""
+    rnn: Any = getattr(torch.backends.cudnn, "rnn", None)
+    precision = getattr(rnn, "fp32_precision", None)  # torch 2.9 and newer; the older switch sets it too
+    return bool(torch.backends.cudnn.allow_tf32) if precision is None else precision == "tf32"
+
+
+@contextmanager
+def float32_products(tf32: bool) -> Iterator[None]:
+    """PyTorch's products of float32 matrices are rounded to TF32, or are not, whatever was said of them. Other threads see it too, so it
+    is set around few calls, and only where it makes a difference."""
+    matmul: Any = torch.backends.cuda.matmul
+    name, wanted = ("fp32_precision", "tf32" if tf32 else "ieee") if _HAS_PRECISION else ("allow_tf32", tf32)
+    before = getattr(matmul, name)
+    if (before in ("tf32", True)) == tf32:
+        yield
+        return
+    setattr(matmul, name, wanted)
+    try:
+        yield
+    finally:
+        setattr(matmul, name, before)
 
 
 class _Map(NamedTuple):
@@ -134,9 +159,10 @@ def run(
     begin = [each.contiguous() for each in states]
     if num_rows == 0:
         return y, [each.clone() for each in begin]
+    math = "tf32" if x.dtype is torch.float32 and allows_tf32() else "ieee"
     with torch.cuda.device(x.device):
         executable = engine.prepare_gpu(
-            _problem(config, x.dtype), x.device.index, features, batch, steps, count, backend
+            _problem(config, x.dtype, math), x.device.index, features, batch, steps, count, backend
         )
         end = [torch.empty_like(each) for each in begin]
         whole = [each.contiguous() for each in weights]
@@ -147,6 +173,7 @@ def run(
 
 
 _HAS_OUT_DTYPE = "dtype" in torch.ops.aten.mm.overloads()  # torch 2.8 and newer
+_HAS_PRECISION = hasattr(torch._C, "_get_fp32_precision_getter")  # torch 2.9 and newer
 
 
 class _Call:
@@ -198,7 +225,7 @@ class _Call:
                 low_row, high_row = int(offsets[low]), int(offsets[low + arguments.num_steps])
                 to, here = arguments.directions[d], self.per_direction[d]
                 if here.w_ih is not None:
-                    gates = _input_product(rows[low_row:high_row], here.w_ih)
+                    gates = _input_product(rows[low_row:high_row], here.w_ih, executable.problem.math == "tf32")
                     alive.append(gates)
                     to.gates = gates.data_ptr()
                 to.weight_hh, to.bias_ih, to.bias_hh = map(_address, (here.w_hh, here.b_ih, here.b_hh))
@@ -215,8 +242,11 @@ class _Call:
             executable.launch(arguments, stream)
 
 
-def _input_product(x: Tensor, weight: Tensor) -> Tensor:
+def _input_product(x: Tensor, weight: Tensor, tf32: bool) -> Tensor:
     """x W^T in float32: rounded to 16 bits, its errors add up over the thousands of steps that a forget gate near 1 remembers."""
+    if x.dtype is torch.float32:
+        with float32_products(tf32):
+            return torch.mm(x, weight.t())
     if x.is_cuda and _HAS_OUT_DTYPE:
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
     return torch.mm(x.float(), weight.float().t())

@@ -14,7 +14,7 @@ from typing import Any
 
 from prnn.facts import GpuFacts
 from prnn.kernels import budget, gpu
-from prnn.kernels.gpu import GpuFamily, Launch, Resources
+from prnn.kernels.gpu import GpuFamily, Launch, Resources, is_split
 from prnn.problem import Problem
 
 # All-gather inside a cluster, measured on an H200: CTAs -> (bytes, us).
@@ -22,7 +22,8 @@ _GATHER_US = {
     8: ((1 << 10, 0.299), (4 << 10, 0.380), (16 << 10, 0.705)),
     16: ((1 << 10, 0.358), (4 << 10, 0.421), (16 << 10, 0.735)),
 }
-_MMA_CYCLES, _MMA_LATENCY = 6, 33  # of an m16n8k16 on a quarter of an SM: between two, and from operands to sums
+# Of an m16n8k16, or an m16n8k8 of TF32, on a quarter of an SM: between two, and from operands to sums.
+_MMA_CYCLES, _MMA_LATENCY = 6, 33
 _TILE_US = 0.5  # of a tile of sequences beside exchange and product: gates, waits, loop
 _SEQUENCES_US = 0.26  # conversion, sends and stores of 8 sequences; less of fewer
 # A tile takes longer where the input product of a call does not stay in the near half of the L2.
@@ -33,6 +34,13 @@ _LAUNCH_US = 6.0
 _ROUND_US, _NEXT_ROUND_US, _L2_US_A_MBYTE, _CELLS_US, _PRODUCT_SLOWNESS = 0.51, 0.25, 0.062, 0.22, 1.2
 _L2_BYTES, _L2_GBYTES_PER_S = 40 << 20, 5000  # for weights that are read in every step
 _PRODUCT_SHARE = 0.5  # of the peak that the input product reaches
+# Peak of products beside that of 16-bit numbers; float32 proper has no tensor cores.
+_SHARE_OF_HALF = {
+    ("float16", "ieee"): 1,
+    ("bfloat16", "ieee"): 1,
+    ("float32", "tf32"): 1 / 2,
+    ("float32", "ieee"): 1 / 15,
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,8 @@ def estimate(
         active = _active_clusters(needs, launch, facts)
         tiles = -(-served // 8)
         exchange_us = gather_us(ctas, num_bytes // tiles) if problem.cell.recurrent_gates else 0.0
-        product_us = needs.weight_registers / 4 * _MMA_CYCLES * -(-needs.threads // 128) / facts.clock_mhz
+        products = needs.weight_registers / 4 * (1.5 if is_split(problem) else 1)  # three with two parts of a weight
+        product_us = products * _MMA_CYCLES * -(-needs.threads // 128) / facts.clock_mhz
         far_us = _FAR_US if 2 * gates * batch * steps > _NEAR_BYTES else 0.0
         tile_us = product_us + _TILE_US + _SEQUENCES_US * min(batch, 8) / 8 + far_us
         # The tiles of a cluster run one after the other, and the exchange of one does not hide behind the work on the others: two take
@@ -81,9 +90,8 @@ def estimate(
         copy_us = tiles * (exchange_us + tile_us)
     waves = -(-launch.copies // active)
     flops = 2 * batch * gates * problem.input_size
-    input_us = max(
-        flops / (facts.half_tflops * _PRODUCT_SHARE * 1e6), 4 * batch * gates / (facts.memory_gbytes_per_s * 1e3)
-    )
+    tflops = facts.half_tflops * _SHARE_OF_HALF[problem.dtype, problem.math]
+    input_us = max(flops / (tflops * _PRODUCT_SHARE * 1e6), 4 * batch * gates / (facts.memory_gbytes_per_s * 1e3))
     once_us = _LAUNCH_US * (1 + waves if launch.is_cooperative else 2) / steps
     return GpuCost(exchange_us, waves * copy_us, input_us, once_us, launch.copies, active)
 
@@ -105,7 +113,7 @@ def _grid_us(
     )
     chunks = -(-problem.hidden_size // (gpu.units_per_chunk(problem) * config.k_slices))
     rows = -(-config.groups_per_cta * len(problem.cell.recurrent_gates) // 2)
-    mmas = tiles * rows * chunks * gpu.chunk_mmas(problem)  # of a warp
+    mmas = tiles * rows * chunks * (6 if is_split(problem) else 2)  # of a warp
     mma_cycles = max(_MMA_CYCLES * config.k_slices / 4, _MMA_LATENCY / (4 if tiles > 1 or rows > 1 else 2))
     # Shared memory gives 128 bytes a cycle. Partial sums are written and read.
     weight_cycles = rounds * needs.shared_weight_bytes / 128

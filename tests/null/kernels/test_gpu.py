@@ -11,7 +11,7 @@ from prnn.facts import GPUS, GpuFacts
 from prnn.kernels import budget, cluster_forward, gpu
 from prnn.kernels.cluster_forward import ClusterConfig
 from prnn.kernels.gpu import Features
-from prnn.problem import Problem
+from prnn.problem import MATHS, Problem
 from prnn.runtime.cuda.compiler import compile_text
 
 H200 = GPUS["h200"]
@@ -24,6 +24,10 @@ needs_nvrtc = pytest.mark.skipif(
 
 def half(cell, hidden, dtype="float16", **options):
     return Problem(cell, 8, hidden, dtype=dtype, **options)
+
+
+def single(cell, hidden, math="ieee"):
+    return Problem(cell, 8, hidden, dtype="float32", math=math)
 
 
 @cell(states=["h", *"abcdefgi"], gates=["n"])
@@ -46,12 +50,14 @@ def test_everything_that_matters_changes_the_text():
     texts = {
         cluster_forward.source(half(lstm, 64), config, Features()),
         cluster_forward.source(half(lstm, 64, "bfloat16"), config, Features()),
+        cluster_forward.source(single(lstm, 64), config, Features()),
+        cluster_forward.source(single(lstm, 64, "tf32"), config, Features()),
         cluster_forward.source(half(lstm, 62), config, Features()),
         cluster_forward.source(half(lstm_peephole, 64), config, Features()),
         cluster_forward.source(half(lstm, 64), ClusterConfig(2, 4, 1, 1, 2), Features()),
         cluster_forward.source(half(lstm, 64), config, Features(is_masked=True)),
     }
-    assert len(texts) == 6
+    assert len(texts) == 8
 
 
 def test_arguments_have_the_members_of_the_header():
@@ -74,6 +80,20 @@ def test_resources_by_hand():
     assert needs.weight_registers * 4 * needs.threads * 8 == 4 * 256 * 256 * 2  # R, once
     assert (needs.threads, needs.ctas, needs.sequences) == (256, 8, 8)
     assert needs.shared_bytes >= 2 * 256 * 8 * 2
+
+
+def test_float32_takes_twice_the_room_and_in_two_parts_four_times():
+    config = ClusterConfig(16, 2, 1, 4, 1)
+    half_needs, tf32, ieee = (
+        cluster_forward.resources(each, config)
+        for each in (half(lstm, 256), single(lstm, 256, "tf32"), single(lstm, 256))
+    )
+    assert (tf32.weight_registers, ieee.weight_registers) == (
+        2 * half_needs.weight_registers,
+        4 * half_needs.weight_registers,
+    )
+    assert tf32.shared_bytes == ieee.shared_bytes > half_needs.shared_bytes
+    assert cluster_forward.exchanges(single(lstm, 256), config, 8) == (16, 4 * 256 * 8)
 
 
 def test_a_launch_covers_batch_and_directions():
@@ -109,16 +129,16 @@ def test_refusals(problem, facts, message):
 @pytest.mark.parametrize("hidden", [1, 8, 17, 64, 100, 256, 500])
 @pytest.mark.parametrize("each", [lstm, gru, rnn_tanh, indrnn], ids=lambda each: each.name)
 def test_some_configuration_fits(each, hidden):
-    problem = half(each, hidden)
-    fitting = [
-        config for config in cluster_forward.configs(problem, H200) if not cluster_forward.refuse(problem, config, H200)
-    ]
-    assert fitting
-    for config in fitting:
-        groups = config.cluster_size * config.unit_warps * config.groups_per_warp
-        assert groups * 8 >= hidden
-        needs = cluster_forward.resources(problem, config)
-        assert needs.least_registers * needs.threads <= H200.registers and needs.shared_bytes <= H200.shared_bytes
+    problems = [half(each, hidden)] + [single(each, hidden, math) for math in MATHS if hidden <= 256]
+    for problem in problems:
+        configs = cluster_forward.configs(problem, H200)
+        fitting = [config for config in configs if not cluster_forward.refuse(problem, config, H200)]
+        assert fitting
+        for config in fitting:
+            groups = config.cluster_size * config.unit_warps * config.groups_per_warp
+            assert groups * 8 >= hidden
+            needs = cluster_forward.resources(problem, config)
+            assert needs.least_registers * needs.threads <= H200.registers and needs.shared_bytes <= H200.shared_bytes
 
 
 def test_registers_are_handed_out_in_eights():
@@ -140,6 +160,15 @@ COMPILED = [
     (half(lstm, 128), (2, 8, 1, 2, 2), Features()),
     (half(rnn_tanh, 512), (16, 2, 2, 4, 2), Features(is_masked=True)),
     (half(indrnn, 100), (4, 2, 2, 1, 1), Features()),
+    (single(lstm, 128, "tf32"), (8, 2, 1, 1, 1), Features(is_masked=True)),
+    (single(lstm, 256, "tf32"), (8, 4, 1, 2, 1), Features()),
+    (single(gru, 256, "tf32"), (16, 1, 2, 4, 1), Features(is_masked=True)),
+    (single(rnn_tanh, 384, "tf32"), (16, 2, 2, 2, 1), Features()),
+    (single(lstm, 128), (8, 2, 1, 2, 1), Features(is_masked=True)),
+    (single(lstm, 256), (16, 2, 1, 4, 1), Features(is_masked=True)),
+    (single(gru, 256), (16, 1, 2, 8, 1), Features(is_masked=True)),
+    (single(rnn_tanh, 256), (16, 1, 2, 4, 1), Features()),
+    (single(indrnn, 100), (4, 2, 2, 1, 1), Features()),
 ]
 
 

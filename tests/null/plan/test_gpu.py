@@ -31,6 +31,23 @@ def test_every_candidate_has_a_cost_or_a_reason(cell, hidden, batch):
         assert candidate.cost is None or candidate.cost.step_us >= plan.cost.step_us
 
 
+def test_float32_costs_more_and_exact_products_most():
+    costs = [
+        choose_gpu(Problem(lstm, 256, 256, dtype=dtype, math=math), H200, 8, 256).cost.step_us
+        for dtype, math in (("float16", "ieee"), ("float32", "tf32"), ("float32", "ieee"))
+    ]
+    assert costs == sorted(costs) and len(set(costs)) == 3
+
+
+def test_tf32_is_of_float32():
+    for dtype in ("float64", "float16"):
+        with pytest.raises(ValueError, match=f"'tf32' is of float32 only, got 'tf32' with '{dtype}'"):
+            Problem(lstm, 8, 8, dtype=dtype, math="tf32")
+    with pytest.raises(ValueError, match=r"math must be one of \('ieee', 'tf32'\)"):
+        Problem(lstm, 8, 8, math="fast")
+    assert "float32 as tf32" in str(Problem(lstm, 8, 8, math="tf32"))
+
+
 def test_more_copies_than_run_at_once_cost_more():
     one, many = (choose_gpu(half(lstm, 512), H200, batch, 256).cost for batch in (8, 1024))
     assert many.copies > many.active and many.recurrence_us > 2 * one.recurrence_us

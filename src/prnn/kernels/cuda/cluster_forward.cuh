@@ -101,8 +101,10 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
           const int gate = Problem::recurrent_gate(Cell::first_recurrent_slot + block % Cell::num_recurrent_slots);
           const bool exists = block < groups_per_warp * Cell::num_recurrent_slots && unit < hidden;
           const int64_t row = static_cast<int64_t>(gate) * hidden + unit;
-          PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++)
-            r_weights[tile][chunk].set(half, Load::weights(direction.weight_hh, row, block_of(slice, chunk, lane) * units_per_block<Scalar>, exists));
+          PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++) {
+            const int k = block_of(slice, chunk, lane) * units_per_block<Scalar>;
+            r_weights[tile][chunk].set(half, Load::weights(direction.weight_hh, row, k, exists));
+          }
         }
 
       // The h with which the first step begins. Peers may send only after every CTA has set up its buffers and barriers.
