@@ -297,7 +297,7 @@ def _prepare_gpu(
         chosen = choose_gpu(problem, here, batch, steps, directions, backend, refused)
         kernel = _kernel(problem, device, features, chosen.family, chosen.config)
         launch = _gpu_family(chosen.family).launch(problem, chosen.config, batch, directions)
-        size, ctas = launch.cluster_size, chosen.resources.ctas
+        size, ctas = launch.cluster_size, launch.ctas // launch.copies
         at_once = kernel.ctas_per_sm() * here.sms // ctas
         if kernel.local_bytes:
             reason = f"compiled, it spills {kernel.local_bytes} bytes a thread beside {kernel.registers} registers"

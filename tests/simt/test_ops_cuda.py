@@ -10,8 +10,8 @@ from emulator import build, has_compiler
 from prnn import cells, engine
 from prnn.kernels import cluster_forward, grid_forward
 from prnn.kernels.cluster_forward import ClusterConfig
-from prnn.kernels.grid_forward import GridConfig
 from prnn.kernels.gpu import Features
+from prnn.kernels.grid_forward import GridConfig
 from prnn.ops import cpu, cuda, key_of
 from prnn.ops.arguments import Layer
 from prnn.problem import Problem
@@ -49,6 +49,7 @@ def emulated(family, kernels, monkeypatch):
         def launch(arguments, stream):
             launch = family.launch(problem, CONFIGS[family], arguments.batch, directions)
             arguments.copies_per_direction = launch.copies // directions
+            arguments.patience.cycles = 1
             assert kernel(launch, arguments, next(seeds)) is None
 
         def workspace_bytes(batch):

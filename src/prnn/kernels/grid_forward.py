@@ -54,9 +54,9 @@ class GridConfig:
 
 def configs(problem: Problem, facts: GpuFacts) -> tuple[GridConfig, ...]:
     """See gpu.GpuFamily."""
-    groups = -(-problem.hidden_size // 8)
+    groups = _groups(problem)
     fewest = -(-groups // facts.sms)  # groups a CTA, so that all CTAs run at once
-    found = []
+    found: list[GridConfig] = []
     for factor, k_slices, batch_tiles in product((1, 2, 4, 8), (4, 8, 16), (1, 2, 4, 8)):
         wasteful = fewest * factor > groups or (k_slices - 1) * gpu.units_per_chunk(problem) >= problem.hidden_size
         if found and wasteful:
@@ -116,6 +116,11 @@ def _tiles(problem: Problem, groups_per_cta: int) -> int:
     return (groups_per_cta * len(problem.cell.recurrent_gates) + 1) // 2
 
 
+def _groups(problem: Problem) -> int:
+    """Groups of 8 units."""
+    return -(-problem.hidden_size // 8)
+
+
 def _chunks(problem: Problem) -> int:
     """Chunks of K."""
     return -(-problem.hidden_size // gpu.units_per_chunk(problem))
@@ -147,7 +152,7 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
         weight_registers=weights,
         threads=threads,
         shared_bytes=-(-shared // 128) * 128,
-        ctas=-(-(-(-problem.hidden_size // 8)) // config.groups_per_cta),
+        ctas=-(-_groups(problem) // config.groups_per_cta),
         sequences=8 * config.batch_tiles,
         shared_weight_bytes=config.shared_chunks * _CHUNK_BYTES * threads,
         streamed_weight_bytes=streamed * _CHUNK_BYTES * threads,
@@ -170,8 +175,8 @@ def workspace_bytes(problem: Problem, config: GridConfig, batch: int, directions
     """See gpu.GpuFamily."""
     if not problem.cell.recurrent_gates:
         return 0
-    copies = launch(problem, config, batch, directions).copies
-    return copies * 2 * config.batch_tiles * _chunks(problem) * 128 * 12  # words, and 8 bytes beside each for what does not fit
+    tiles = launch(problem, config, batch, directions).copies * config.batch_tiles
+    return 2 * tiles * _chunks(problem) * 128 * 12  # words, and 8 bytes beside each for what does not fit
 
 
 def exchanges(problem: Problem, config: GridConfig, batch: int) -> tuple[int, int]:

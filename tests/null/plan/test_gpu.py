@@ -95,7 +95,9 @@ def test_a_refusal_after_compiling_moves_to_the_next_candidate():
 
 
 def test_an_unknown_backend_names_those_that_exist():
-    with pytest.raises(ValueError, match=r"'auto' or one of \['cluster_forward', 'grid_forward'\] on a GPU, got 'cpu_panels'"):
+    with pytest.raises(
+        ValueError, match=r"'auto' or one of \['cluster_forward', 'grid_forward'\] on a GPU, got 'cpu_panels'"
+    ):
         choose_gpu(half(lstm, 64), H200, 1, 1, backend="cpu_panels")
 
 
