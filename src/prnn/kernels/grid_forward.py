@@ -16,7 +16,7 @@ from prnn.problem import Problem
 NAME = "grid_forward"
 TEMPLATE = "GridForward"
 MAX_WARPS = 16
-_STAGES, _STREAMED_CHUNKS = 4, 4  # of the kernel: stages, streamed_chunks
+_STAGES = 4  # of the kernel's ring of gates
 _CHUNK_BYTES = 32  # of R, for a thread
 # Addresses, loop counters and temporaries beside what a thread keeps: the least that NVRTC 13 gave them, and with how many nothing was
 # spilled in 36 drawn configurations of five cells for sm_90a; where there are more, the compiler takes them.
@@ -140,15 +140,16 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
     received = config.tiles_together * chunks * 4
     sums = 8 * max(2, config.tiles_together)
     words = 0 if problem.itemsize == 2 else 8  # beside the factors that are made of them
-    on_the_way = min(chunks, _STREAMED_CHUNKS) * (gpu.chunk_registers(problem) + words) if streamed else 0
-    known = weights + received + sums + on_the_way + (_OTHER_REGISTERS_OF_IEEE if gpu.is_split(problem) else 0)
+    on_the_way = min(chunks, 8 // problem.itemsize) * (gpu.chunk_registers(problem) + words) if streamed else 0
+    known = weights + received + sums
+    others = _OTHER_REGISTERS + on_the_way + (_OTHER_REGISTERS_OF_IEEE if gpu.is_split(problem) else 0)
     partial = config.partial_buffers * config.batch_tiles * max(2 * tiles, 1) * config.k_slices * 256
     cells = items * (_STAGES * max(program.num_input_slots, 1) + len(program.states)) * threads * 4
     constants = config.groups_per_cta * (len(program.slots) + len(program.vectors) + 1) * 32 + 4
     shared = max(config.shared_chunks, 1) * _CHUNK_BYTES * threads + partial + cells + constants
     return Resources(
-        registers=known + _OTHER_REGISTERS,
-        least_registers=weights + _LEAST_OTHER_REGISTERS,
+        registers=known + others,
+        least_registers=known + _LEAST_OTHER_REGISTERS,
         weight_registers=weights,
         threads=threads,
         shared_bytes=-(-shared // 128) * 128,

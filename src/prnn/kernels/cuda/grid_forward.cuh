@@ -40,7 +40,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
   static constexpr int first_streamed_tile = (kept_chunks + chunks_per_slice - 1) / chunks_per_slice;  // of which nothing is kept
   static constexpr int chains = together == 1 ? 2 : 1;  // of sums, to hide the latency of mma
   static constexpr int num_items = batch_tiles * groups * 2, items = (num_items + slices - 1) / slices;  // of 32 cells; of a warp
-  static constexpr int streamed_chunks = 4;  // of weights from L2, on their way at a time
+  static constexpr int streamed_chunks = 2 * units_per_word<Scalar>;  // of weights from L2, on their way at a time
   static constexpr int stages = 4;
   using H = Exchange<Scalar, batch_tiles, chunks>;
   static_assert(Cell::num_stages == 1, "products that depend on others need another kernel");
