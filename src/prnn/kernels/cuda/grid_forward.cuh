@@ -40,6 +40,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
   static constexpr int first_streamed_tile = (kept_chunks + chunks_per_slice - 1) / chunks_per_slice;  // of which nothing is kept
   static constexpr int chains = together == 1 ? 2 : 1;  // of sums, to hide the latency of mma
   static constexpr int num_items = batch_tiles * groups * 2, items = (num_items + slices - 1) / slices;  // of 32 cells; of a warp
+  static constexpr bool keeps_factors = sizeof(Weights<Scalar>) == 32;  // in shared memory; else what they are made of, which is less
   static constexpr int streamed_chunks = 2 * units_per_word<Scalar>;  // of weights from L2, on their way at a time
   static constexpr int stages = 4;
   using H = Exchange<Scalar, batch_tiles, chunks>;
@@ -136,20 +137,38 @@ template <class Problem, class Config, class Cell> struct GridForward {
       return Load::weights(weight_hh, static_cast<int64_t>(gate) * hidden + unit, column_of_weights(chunk), exists);
     };
     Weights<Scalar> r_weights[register_chunks > 0 ? register_chunks : 1];
-    PTX_UNROLL for (int i = 0; i < kept_chunks; i++)
-      PTX_UNROLL for (int half = 0; half < 2; half++) {
-        const ptx::Word4 words = load_weights(direction.weight_hh, i / chunks_per_slice, half, i % chunks_per_slice);
-        if (i < register_chunks) r_weights[i].set(half, words);
-        else shared.weights[i - register_chunks][half][tid] = words;  // that only this lane reads
+    auto load_chunk = [&](const void* weight_hh, int tile, int chunk) {
+      Weights<Scalar> weights;
+      PTX_UNROLL for (int half = 0; half < 2; half++) weights.set(half, load_weights(weight_hh, tile, half, chunk));
+      return weights;
+    };
+    PTX_UNROLL for (int i = 0; i < register_chunks; i++)
+      r_weights[i] = load_chunk(direction.weight_hh, i / chunks_per_slice, i % chunks_per_slice);
+    PTX_UNROLL_BY_4 for (int i = register_chunks; i < kept_chunks; i++) {  // only this lane reads them
+      auto& to = shared.weights[i - register_chunks];
+      const int tile = i / chunks_per_slice, chunk = i % chunks_per_slice;
+      if constexpr (keeps_factors) {
+        const Weights<Scalar> weights = load_chunk(direction.weight_hh, tile, chunk);
+        PTX_UNROLL for (int k = 0; k < 8; k++) to[k / 4][tid].w[k % 4] = weights.factors[k / 4][k % 4];
+      } else {
+        PTX_UNROLL for (int half = 0; half < 2; half++) to[half][tid] = load_weights(direction.weight_hh, tile, half, chunk);
       }
+    }
     const void* weight_hh = direction.weight_hh;
     auto weights_of = [&](int tile, int chunk) {
       const int i = tile * chunks_per_slice + chunk;
       if (i < register_chunks) return r_weights[i];
       if (i >= kept_chunks && chunk % streamed_chunks == 0) weight_hh = ptx::here(weight_hh);  // or loads would take all registers
+      if (i >= kept_chunks) return load_chunk(weight_hh, tile, chunk);
       Weights<Scalar> weights;
-      PTX_UNROLL for (int half = 0; half < 2; half++)
-        weights.set(half, i < kept_chunks ? shared.weights[i - register_chunks][half][tid] : load_weights(weight_hh, tile, half, chunk));
+      PTX_UNROLL for (int half = 0; half < 2; half++) {
+        const ptx::Word4 words = shared.weights[i - register_chunks][half][tid];
+        if constexpr (keeps_factors) {
+          PTX_UNROLL for (int k = 0; k < 4; k++) weights.factors[half][k] = words.w[k];
+        } else {
+          weights.set(half, words);
+        }
+      }
       return weights;
     };
     ptx::block_barrier();

@@ -60,12 +60,12 @@ template <class Problem> struct Access {
     ptx::Word4 words = {};
     if (!row_exists) return words;
     const Storage* const at = static_cast<const Storage*>(weight_hh) + row * Problem::hidden + k;
-    if (Problem::hidden % count == 0) {  // so every row is aligned, and columns exist together or not at all
+    if constexpr (Problem::hidden % count == 0) {  // so every row is aligned, and columns exist together or not at all
       if (k < Problem::hidden) words = ptx::load_constant(reinterpret_cast<const ptx::Word4*>(at));
-      return words;
+    } else {
+      PTX_UNROLL for (int i = 0; i < count; i++)
+        if (k + i < Problem::hidden) words.w[i * size / 4] |= static_cast<ptx::u32>(ptx::load_constant(at + i)) << (i * size % 4 * 8);
     }
-    PTX_UNROLL for (int i = 0; i < count; i++)
-      if (k + i < Problem::hidden) words.w[i * size / 4] |= static_cast<ptx::u32>(ptx::load_constant(at + i)) << (i * size % 4 * 8);
     return words;
   }
   // Two neighbouring units to `y` on. Rows may start anywhere, so they are written together only where they are aligned.

@@ -30,6 +30,7 @@ constexpr u32 all_mask = 0xffffffffu;
 #define PTX_KERNEL(num_threads) extern "C" __global__ void __launch_bounds__(num_threads, 1)
 #define PTX_PARAMETER const __grid_constant__  // read where the launch put it, never copied
 #define PTX_UNROLL _Pragma("unroll")
+#define PTX_UNROLL_BY_4 _Pragma("unroll 4")
 #define PTX_NO_UNROLL _Pragma("unroll 1")
 
 using int32_t = int;  // NVRTC has no <cstdint>
@@ -194,6 +195,7 @@ PTX_FN void store_async(u32* dst, const u32 (&v)[2], Mbarrier* bar, int rank) {
 #define PTX_KERNEL(num_threads) inline void
 #define PTX_PARAMETER const
 #define PTX_UNROLL
+#define PTX_UNROLL_BY_4
 #define PTX_NO_UNROLL
 #define PTX_WHERE simt::Where where = simt::Where::current()  // the kernel's own line, for reports
 
