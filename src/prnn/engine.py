@@ -228,11 +228,12 @@ class GpuExecutable:
 
     Attributes:
         directions: that one launch computes.
+        kernel: shared by the plans that chose it for other batches and steps; ops/launched.py launches that of the family `launched`.
     """
 
-    def __init__(self, plan: GpuPlan, kernel: Kernel, copies_at_once: int) -> None:
+    def __init__(self, plan: GpuPlan, kernel: Kernel, copies_at_once: int = 0) -> None:
         self.problem, self.plan, self.directions = plan.problem, plan, plan.directions
-        self._kernel, self._family, self._copies_at_once = kernel, _gpu_family(plan.family), copies_at_once
+        self.kernel, self._family, self._copies_at_once = kernel, _gpu_family(plan.family), copies_at_once
 
     def workspace_bytes(self, batch: int) -> int:
         """Of device memory that `arguments.exchange` points to, all zero before every launch."""
@@ -253,7 +254,7 @@ class GpuExecutable:
             copies = min(at_once, launch.copies - first)
             arguments.first_copy = first
             part = replace(launch, ctas=launch.ctas // launch.copies * copies, copies=copies)
-            self._kernel.launch(part, arguments, stream)
+            self.kernel.launch(part, arguments, stream)
 
 
 def plan_gpu(
@@ -296,6 +297,8 @@ def _prepare_gpu(
     while True:  # ends: every round refuses one more candidate, or returns
         chosen = choose_gpu(problem, here, batch, steps, directions, backend, refused)
         kernel = _kernel(problem, device, features, chosen.family, chosen.config)
+        if not chosen.chosen.resources.ctas:  # nothing has to stay on the chip
+            return GpuExecutable(chosen, kernel)
         launch = _gpu_family(chosen.family).launch(problem, chosen.config, batch, directions)
         size, ctas = launch.cluster_size, launch.ctas // launch.copies
         at_once = kernel.ctas_per_sm() * here.sms // ctas

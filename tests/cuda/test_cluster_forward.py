@@ -68,7 +68,7 @@ def test_every_configuration_of_the_family(dtype, monkeypatch):
             monkeypatch.setattr(cluster_forward, "configs", lambda problem, facts, config=config: (config,))
             engine._prepare_gpu.cache_clear()
             try:
-                cases.compare(cells.lstm, *arguments, rows=[0, 7, 8, 20])
+                cases.compare(cells.lstm, *arguments, rows=[0, 7, 8, 20], backend="cluster_forward")
                 tried += 1
             except UnsupportedProblem as error:
                 assert "spills" in str(error) or "no cluster of" in str(error)
@@ -213,7 +213,7 @@ def test_a_wait_that_fails_is_reported_and_the_next_launch_is_right(monkeypatch)
     y, _ = cases.run(cells.lstm, *arguments)
     torch.cuda.synchronize()
     monkeypatch.undo()
-    assert y[1:].isnan().all() and not y[0].isnan().any()
+    assert y.isnan().all()
     with pytest.raises(PrnnError, match="gave up waiting inside a kernel"):
         cases.run(cells.lstm, *arguments)
     cases.compare(cells.lstm, *cases.draw(cells.lstm, torch.float16, 256, 8, 10))
@@ -228,11 +228,11 @@ def test_registers_are_as_planned(dtype, math):
             for features in (Features(), Features(is_masked=True)):
                 problem = Problem(cell, hidden, hidden, dtype=dtype, math=math)
                 executable = engine.prepare_gpu(problem, torch.cuda.current_device(), features, 8, 256)
-                kernel = executable._kernel
+                kernel = executable.kernel
                 assert kernel.local_bytes == 0
                 assert kernel.registers <= executable.plan.chosen.resources.registers
 
 
 def test_dependent_products_are_refused_with_a_reason():
     with pytest.raises(UnsupportedProblem, match="1 product of a vector that the step itself computes"):
-        cases.run(cells.mgu, *cases.draw(cells.mgu, torch.float16, 16, 2, 3))
+        cases.run(cells.mgu, *cases.draw(cells.mgu, torch.float16, 16, 2, 3), backend="cluster_forward")

@@ -55,7 +55,8 @@ def emulated(family, kernels, monkeypatch):
         def workspace_bytes(batch):
             return family.workspace_bytes(problem, CONFIGS[family], batch, directions)
 
-        return SimpleNamespace(launch=launch, problem=problem, workspace_bytes=workspace_bytes)
+        plan = SimpleNamespace(family=family.NAME)
+        return SimpleNamespace(launch=launch, problem=problem, plan=plan, workspace_bytes=workspace_bytes)
 
     monkeypatch.setattr(engine, "prepare_gpu", prepare)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())

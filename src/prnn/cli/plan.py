@@ -93,7 +93,7 @@ def _as_data(plan: Plan | GpuPlan) -> dict[str, Any]:
         "family": plan.family,
         "config": dataclasses.asdict(plan.config),
         "step_us": plan.step_us,
-        "weights_in": plan.cost.home if isinstance(plan, Plan) else plan.chosen.resources.weights_in,
+        "weights_in": plan.cost.home if isinstance(plan, Plan) else plan.weights_in,
         "candidates": [
             {**dataclasses.asdict(each), "step_us": each.cost.step_us if each.cost else None}
             for each in plan.candidates

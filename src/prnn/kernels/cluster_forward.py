@@ -71,7 +71,7 @@ def refuse(problem: Problem, config: ClusterConfig, facts: GpuFacts) -> str | No
     cell = problem.cell
     if not facts.cluster_sizes:
         return f"{facts.name} ({facts.arch}) has no thread-block clusters, which exist from sm_90 on"
-    if (problem.dtype, problem.math) not in gpu.SCALARS:
+    if problem.dtype == "float64":
         return f"its products take float16, bfloat16 or float32, the problem is {problem.dtype}"
     if problem.training:
         return "it keeps nothing for a backward pass"
@@ -100,7 +100,7 @@ def resources(problem: Problem, config: ClusterConfig) -> Resources:
     slices = config.k_slices - 1
     partial = config.batch_tiles * (slices * config.unit_warps * max(tiles * 4, 1) if slices else 1) * 128
     gates = _STAGES * cells * max(program.num_input_slots, 1) * config.unit_warps * 128
-    barriers = 16 * config.batch_tiles
+    barriers = 16 * config.batch_tiles + 4
     known = weights + 4 * tiles * config.batch_tiles * (2 if tiles * config.batch_tiles < 4 else 1) + kept
     others = _OTHER_REGISTERS + _OTHER_REGISTERS_OF_A_TILE * config.batch_tiles * config.groups_per_warp
     if gpu.is_split(problem):

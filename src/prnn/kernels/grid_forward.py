@@ -141,7 +141,7 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
     sums = 8 * max(2, config.tiles_together)
     words = 0 if problem.itemsize == 2 else 8  # beside the factors that are made of them
     on_the_way = min(chunks, 8 // problem.itemsize) * (gpu.chunk_registers(problem) + words) if streamed else 0
-    known = weights + received + sums
+    known = weights + (received + sums if tiles else 0)
     others = _OTHER_REGISTERS + on_the_way + (_OTHER_REGISTERS_OF_IEEE if gpu.is_split(problem) else 0)
     partial = config.partial_buffers * config.batch_tiles * max(2 * tiles, 1) * config.k_slices * 256
     cells = items * (_STAGES * max(program.num_input_slots, 1) + len(program.states)) * threads * 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,10 +14,11 @@ from torch import Tensor
 
 from prnn import engine
 from prnn.errors import BuildError, MissingDependency, PrnnFallbackWarning, UnsupportedProblem
-from prnn.kernels import gpu
+from prnn.kernels import gpu, launched
 from prnn.kernels.gpu import Features
 from prnn.ops import torch_layer
 from prnn.ops.arguments import ARITHMETIC, Layer, Plan, check, plan_of
+from prnn.ops.launched import Loop, loop
 from prnn.packing import check_batch_sizes, check_lengths, restart_rows
 from prnn.problem import Problem
 
@@ -159,8 +160,9 @@ def run(
     begin = [each.contiguous() for each in states]
     if num_rows == 0:
         return y, [each.clone() for each in begin]
-    math = "tf32" if x.dtype is torch.float32 and allows_tf32() else "ieee"
-    with torch.cuda.device(x.device):
+    is_single = x.dtype is torch.float32
+    math = "tf32" if is_single and allows_tf32() else "ieee"
+    with torch.cuda.device(x.device), float32_products(math == "tf32") if is_single else nullcontext():
         executable = engine.prepare_gpu(
             _problem(config, x.dtype, math), x.device.index, features, batch, steps, count, backend
         )
@@ -168,7 +170,12 @@ def run(
         whole = [each.contiguous() for each in weights]
         aligned = [each if each.data_ptr() % 16 == 0 else each.clone() for each in whole]
         call = _Call(config, plan, where, batch, aligned, begin, end, y)
-        call.run(executable, x.reshape(num_rows, config.input_size))
+        rows, num_bytes = x.reshape(num_rows, config.input_size), executable.workspace_bytes(batch)
+        if executable.plan.family == launched.NAME:
+            with loop(executable, call.per_direction, batch, x, math == "tf32") as over_time:
+                call.run(over_time, rows, num_bytes)
+        else:
+            call.run(executable, rows, num_bytes)
     return y, end
 
 
@@ -195,18 +202,19 @@ class _Call:
         self.weights = weights
         self.per_direction = plan.split(weights)
 
-    def run(self, executable: engine.GpuExecutable, rows: Tensor) -> None:
+    def run(self, executable: engine.GpuExecutable | Loop, rows: Tensor, workspace_bytes: int) -> None:
         offsets, batch = self.where.offsets, self.batch
         steps, count = len(offsets) - 1, len(self.plan.reverse)
-        row_bytes = len(self.plan.cell.input_gates) * self.config.hidden_size * 4 * count
+        wide = ARITHMETIC[rows.dtype]
+        row_bytes = len(self.plan.cell.input_gates) * self.config.hidden_size * wide.itemsize * count
         chunk = min(steps, max(1, WORKSPACE_BYTES // max(row_bytes * batch, 1)))
         starts = range(0, steps, chunk)
         # Two sets, since a launch reads the one while it writes the other.
         carried = [
-            [torch.empty(each.shape, dtype=torch.float32, device=rows.device) for each in self.begin]
+            [torch.empty(each.shape, dtype=wide, device=rows.device) for each in self.begin]
             for _ in range(min(2, len(starts) - 1))
         ]
-        exchange = torch.empty(executable.workspace_bytes(batch), dtype=torch.uint8, device=rows.device)
+        exchange = torch.empty(workspace_bytes, dtype=torch.uint8, device=rows.device)
         stream = torch.cuda.current_stream(rows.device).cuda_stream
         for number, start in enumerate(starts):
             arguments = gpu.Arguments(
@@ -225,7 +233,7 @@ class _Call:
                 low_row, high_row = int(offsets[low]), int(offsets[low + arguments.num_steps])
                 to, here = arguments.directions[d], self.per_direction[d]
                 if here.w_ih is not None:
-                    gates = _input_product(rows[low_row:high_row], here.w_ih, executable.problem.math == "tf32")
+                    gates = _input_product(rows[low_row:high_row], here.w_ih)
                     alive.append(gates)
                     to.gates = gates.data_ptr()
                 to.weight_hh, to.bias_ih, to.bias_hh = map(_address, (here.w_hh, here.b_ih, here.b_hh))
@@ -242,11 +250,10 @@ class _Call:
             executable.launch(arguments, stream)
 
 
-def _input_product(x: Tensor, weight: Tensor, tf32: bool) -> Tensor:
+def _input_product(x: Tensor, weight: Tensor) -> Tensor:
     """x W^T in float32: rounded to 16 bits, its errors add up over the thousands of steps that a forget gate near 1 remembers."""
-    if x.dtype is torch.float32:
-        with float32_products(tf32):
-            return torch.mm(x, weight.t())
+    if x.dtype is ARITHMETIC[x.dtype]:
+        return torch.mm(x, weight.t())
     if x.is_cuda and _HAS_OUT_DTYPE:
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
     return torch.mm(x.float(), weight.float().t())

@@ -8,12 +8,12 @@ from typing import Any
 
 from prnn.errors import UnsupportedProblem
 from prnn.facts import GpuFacts
-from prnn.kernels import budget, cluster_forward, grid_forward
+from prnn.kernels import budget, cluster_forward, grid_forward, launched
 from prnn.kernels.gpu import GpuFamily, Resources
 from prnn.plan.gpu_cost import GpuCost, estimate
 from prnn.problem import Problem
 
-GPU_FAMILIES: tuple[GpuFamily, ...] = (cluster_forward, grid_forward)
+GPU_FAMILIES: tuple[GpuFamily, ...] = (cluster_forward, grid_forward, launched)
 
 
 @dataclass(frozen=True)
@@ -66,28 +66,45 @@ class GpuPlan:
         """Estimated microseconds a step of the forward pass."""
         return self.cost.step_us
 
+    @property
+    def weights_in(self) -> str:
+        """Where the recurrent weights are from step to step, nearest first: ``registers``, ``shared memory``, ``L2``; or ``memory``."""
+        return self.chosen.resources.weights_in
+
     def __str__(self) -> str:
         return f"{self.problem}; batch {self.batch}, steps {self.steps}: {self.chosen}"
 
     def explain(self) -> str:
         """Where the weights live, what a step takes, and what was refused for which reason; several lines."""
-        cost, needs = self.cost, self.chosen.resources
-        limit = budget.thread_registers(needs.threads, self.facts)
+        cost, floor = self.cost, "exchange" if self.chosen.resources.ctas else "launches"
         others = [each for each in self.candidates if each != self.chosen]
         lines = [
             f"{self.problem}; batch {self.batch}, steps {self.steps}, on {self.facts}",
             f"chosen: {self.family} ({self.config}), because its estimate is the lowest",
-            f"weights: {needs.weights_in} of {needs.ctas} CTAs of {needs.threads} threads; a CTA has {needs.register_weight_bytes} bytes "
-            f"of them in registers ({needs.weight_registers} of at most {min(needs.registers, limit)} a thread, limit {limit}), "
-            f"{needs.shared_weight_bytes} in shared memory (of {needs.shared_bytes} used) and reads {needs.streamed_weight_bytes} from L2 "
-            "in every step",
-            f"copies of the weights: {cost.copies}, of which {cost.active} run at once",
-            f"estimate: {cost.step_us:.2f} us a step = {cost.recurrence_us:.2f} recurrence (exchange {cost.exchange_us:.2f}, the "
+            *self._weights(),
+            f"estimate: {cost.step_us:.2f} us a step = {cost.recurrence_us:.2f} recurrence ({floor} {cost.exchange_us:.2f}, the "
             f"floor of a step) + {cost.input_us:.2f} input product + {cost.once_us:.2f} once a call",
         ]
         if others:
             lines += ["other candidates:", *(f"  {each}" for each in others)]
         return "\n".join(lines)
+
+    def _weights(self) -> list[str]:
+        cost, needs = self.cost, self.chosen.resources
+        if not needs.ctas:
+            products, launches = len(launched.products(self.problem)), launched.num_launches(self.problem)
+            return [
+                f"weights: in memory, read in every step by {products} of cuBLAS's products",
+                f"a step: these and {launches} launches for the cell's own arithmetic, one after the other",
+            ]
+        limit = budget.thread_registers(needs.threads, self.facts)
+        return [
+            f"weights: {needs.weights_in} of {needs.ctas} CTAs of {needs.threads} threads; a CTA has {needs.register_weight_bytes} bytes "
+            f"of them in registers ({needs.weight_registers} of at most {min(needs.registers, limit)} a thread, limit {limit}), "
+            f"{needs.shared_weight_bytes} in shared memory (of {needs.shared_bytes} used) and reads {needs.streamed_weight_bytes} from L2 "
+            "in every step",
+            f"copies of the weights: {cost.copies}, of which {cost.active} run at once",
+        ]
 
 
 def choose_gpu(

@@ -4,7 +4,7 @@ The constants are measured on an H200. For cluster_forward.py with its own kerne
 rest fitted to 48 timed configurations of an LSTM in float16 (128 to 512 units, 1 to 64 sequences, 256 steps), of which the estimates are
 within 12 percent. For grid_forward.py fitted to 38 timed configurations of a prototype of it, an LSTM in float16 (256 to 2048 units, 8 to
 128 sequences, 256 steps) without the input product, of which the estimates are within 21 percent. Other cells, types and GPUs are
-extrapolated.
+extrapolated. Of the family `launched` nothing is measured yet.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prnn.facts import GpuFacts
-from prnn.kernels import budget, gpu
+from prnn.kernels import budget, gpu, launched
 from prnn.kernels.gpu import GpuFamily, Launch, Resources, is_split
 from prnn.problem import Problem
 
@@ -32,8 +32,8 @@ _LAUNCH_US = 6.0
 # The grid: h of a round of tiles through L2, as 8 CTAs alone take for it, and each further round; what many CTAs that read add; gates,
 # barrier and loop; products beside the time of their mma's or of their weights' way from shared memory.
 _ROUND_US, _NEXT_ROUND_US, _L2_US_A_MBYTE, _CELLS_US, _PRODUCT_SLOWNESS = 0.51, 0.25, 0.062, 0.22, 1.2
-_L2_BYTES, _L2_GBYTES_PER_S = 40 << 20, 5000  # for weights that are read in every step
-_PRODUCT_SHARE = 0.5  # of the peak that the input product reaches
+_GRID_L2_BYTES, _L2_GBYTES_PER_S = 40 << 20, 5000  # for weights that are read in every step
+_PRODUCT_SHARE = 0.5  # of the peak that a product of cuBLAS reaches
 # Peak of products beside that of 16-bit numbers; float32 proper has no tensor cores.
 _SHARE_OF_HALF = {
     ("float16", "ieee"): 1,
@@ -41,6 +41,11 @@ _SHARE_OF_HALF = {
     ("float32", "tf32"): 1 / 2,
     ("float32", "ieee"): 1 / 15,
 }
+# Of the family `launched`. A launch inside a graph costs the gap before it and the time until its first numbers are there.
+_NODE_US = 2.5
+_L2_BYTES_PER_CYCLE = 22  # that an SM reads of weights which stay in the L2
+_MOVED_SHARE = 0.75  # of the L2 that weights and gates have until the next step
+_HAS_FAST_DOUBLE = ("sm_80", "sm_90a", "sm_100")  # half the rate of float32; elsewhere a 64th
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,8 @@ class GpuCost:
     """Estimated microseconds a step, and what they are made of.
 
     Attributes:
-        exchange_us: until all CTAs of a copy of the weights have what one step made.
+        exchange_us: until all CTAs of a copy of the weights have what one step made; until the launches of a step have begun, where
+            there are several.
         recurrence_us: the exchange, the products and the cell, for all copies: `copies` of which `active` run at once.
         once_us: this step's share of what is done once a call.
     """
@@ -69,6 +75,8 @@ def estimate(
     family: GpuFamily, problem: Problem, config: Any, batch: int, steps: int, directions: int, facts: GpuFacts
 ) -> GpuCost:
     """What a call costs under `config`."""
+    if family.NAME == launched.NAME:
+        return _launched(problem, batch, steps, directions, facts)
     needs, launch = family.resources(problem, config), family.launch(problem, config, batch, directions)
     gates = len(problem.cell.input_gates) * problem.hidden_size * directions
     served = min(batch, needs.sequences)
@@ -89,9 +97,7 @@ def estimate(
         # configuration, which has fewer tiles.
         copy_us = tiles * (exchange_us + tile_us)
     waves = -(-launch.copies // active)
-    flops = 2 * batch * gates * problem.input_size
-    tflops = facts.half_tflops * _SHARE_OF_HALF[problem.dtype, problem.math]
-    input_us = max(flops / (tflops * _PRODUCT_SHARE * 1e6), 4 * batch * gates / (facts.memory_gbytes_per_s * 1e3))
+    input_us = _input_us(problem, batch, directions, facts)
     once_us = _LAUNCH_US * (1 + waves if launch.is_cooperative else 2) / steps
     return GpuCost(exchange_us, waves * copy_us, input_us, once_us, launch.copies, active)
 
@@ -120,9 +126,43 @@ def _grid_us(
     partial_cycles = tiles * rows * config.k_slices * 2 * 256 * 2 / 128
     cycles = _PRODUCT_SLOWNESS * max(mmas * mma_cycles, weight_cycles) + partial_cycles
     streamed = rounds * needs.streamed_weight_bytes * needs.ctas * active
-    gbytes_per_s = _L2_GBYTES_PER_S if streamed < _L2_BYTES else facts.memory_gbytes_per_s
+    gbytes_per_s = _L2_GBYTES_PER_S if streamed < _GRID_L2_BYTES else facts.memory_gbytes_per_s
     all_us = exchange_us + _CELLS_US + cycles / facts.clock_mhz + streamed / (gbytes_per_s * 1e3)
     return exchange_us, all_us
+
+
+def _input_us(problem: Problem, batch: int, directions: int, facts: GpuFacts) -> float:
+    gates = len(problem.cell.input_gates) * problem.hidden_size * directions
+    flops = 2 * batch * gates * problem.input_size
+    return max(
+        flops / (_tflops(problem, facts) * _PRODUCT_SHARE * 1e6), 4 * batch * gates / (facts.memory_gbytes_per_s * 1e3)
+    )
+
+
+def _tflops(problem: Problem, facts: GpuFacts) -> float:
+    """Of products of the problem's numbers."""
+    if problem.dtype == "float64":
+        return facts.sms * facts.clock_mhz * 256e-6 / (2 if facts.arch in _HAS_FAST_DOUBLE else 64)
+    return facts.half_tflops * _SHARE_OF_HALF[problem.dtype, problem.math]
+
+
+def _launched(problem: Problem, batch: int, steps: int, directions: int, facts: GpuFacts) -> GpuCost:
+    """A product and a launch of the cell for each stage; the weights are read again in every step."""
+    matrices = launched.products(problem)
+    weights = directions * sum(rows * columns for rows, columns in matrices)
+    weight_bytes = weights * problem.itemsize
+    stays = weight_bytes <= _MOVED_SHARE * facts.l2_bytes
+    gbytes_per_s = facts.sms * facts.clock_mhz * _L2_BYTES_PER_CYCLE * 1e-3 if stays else facts.memory_gbytes_per_s
+    products_us = max(
+        2 * weights * batch / (_tflops(problem, facts) * _PRODUCT_SHARE * 1e6), weight_bytes / (gbytes_per_s * 1e3)
+    )
+    launches = launched.num_launches(problem)
+    moved = len(problem.cell.program.slots) + 2 * len(problem.cell.states) + 1
+    cells_us = launches * 4 * moved * directions * batch * problem.hidden_size / (facts.memory_gbytes_per_s * 1e3)
+    nodes_us = _NODE_US * (len(matrices) + launches)
+    once_us = (4 * _LAUNCH_US + 2 * weight_bytes / (facts.memory_gbytes_per_s * 1e3)) / steps
+    input_us = _input_us(problem, batch, directions, facts)
+    return GpuCost(nodes_us, nodes_us + products_us + cells_us, input_us, once_us, directions, directions)
 
 
 def gather_us(ctas: int, num_bytes: int) -> float:

@@ -81,8 +81,26 @@ def test_plan_for_a_gpu_that_is_not_there(capsys):
     assert data["family"] in {family.NAME for family in GPU_FAMILIES} and data["weights_in"] == "registers"
 
 
+def test_plan_without_residence(capsys):
+    assert main(["plan", "mgu", "--hidden", "256", "--device", "a100", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["family"], data["weights_in"]) == ("launched", "memory")
+
+
 def test_plan_refuses_what_the_device_cannot_do(capsys):
-    assert main(["plan", "lstm", "--hidden", "8", "--dtype", "float64", "--device", "h200"]) != 0
+    command = [
+        "plan",
+        "lstm",
+        "--hidden",
+        "8",
+        "--dtype",
+        "float64",
+        "--device",
+        "h200",
+        "--backend",
+        "cluster_forward",
+    ]
+    assert main(command) != 0
     assert "its products take float16, bfloat16 or float32, the problem is float64" in capsys.readouterr().err
     assert main(["plan", "lstm", "--hidden", "8", "--dtype", "float16"]) != 0
     assert "the CPU computes in float32 or float64" in capsys.readouterr().err

@@ -6,11 +6,12 @@ from importlib import util
 
 import pytest
 
-from prnn.cells import cell, gru, indrnn, lstm, lstm_peephole, mgu, rnn_tanh, tanh
+from prnn.cells import cell, gru, gru_reset_before, indrnn, lstm, lstm_peephole, mgu, rnn_tanh, tanh
 from prnn.facts import GPUS, GpuFacts
-from prnn.kernels import budget, cluster_forward, gpu
+from prnn.kernels import budget, cluster_forward, gpu, launched
 from prnn.kernels.cluster_forward import ClusterConfig
 from prnn.kernels.gpu import Features
+from prnn.kernels.launched import LaunchedConfig
 from prnn.problem import MATHS, Problem
 from prnn.runtime.cuda.compiler import compile_text
 
@@ -61,15 +62,20 @@ def test_everything_that_matters_changes_the_text():
 
 
 def test_arguments_have_the_members_of_the_header():
-    header = gpu.include("parts/layer.cuh")
-    for struct in (gpu.Direction, gpu.Arguments):
+    header = gpu.include("cell_step.cuh")
+    for struct in (gpu.Direction, gpu.Arguments, launched.StepArguments):
         body = re.search(rf"struct {struct.__name__} {{\n(.*?)\n}};", header, re.DOTALL)[1]
         code = re.sub(r"//.*", "", body)
         members = [
             name for line in code.split(";") for name in re.findall(r"(\w+)(?:\[\w+\])?\s*(?:,|$)", line.strip())
         ]
         assert members == [name for name, *_ in struct._fields_]
-    assert ctypes.sizeof(gpu.Arguments) < 4096  # what a launch can carry
+    assert ctypes.sizeof(launched.StepArguments) < 4096  # what a launch can carry
+
+
+def test_the_stages_beside_the_cells_have_the_numbers_of_the_header():
+    found = dict(re.findall(r"(\w+)_stage = (-\d)", gpu.include("cell_step.cuh")))
+    assert found == {name: str(getattr(launched, name.upper())) for name in ("begin", "project", "end", "keep")}
 
 
 # ---- what fits
@@ -183,3 +189,22 @@ def test_compiled_it_spills_nothing_and_takes_the_registers_it_was_given(problem
     used, planned = int(re.search(r"Used (\d+) registers", log)[1]), cluster_forward.resources(problem, config)
     assert used <= budget.thread_registers(planned.threads, H200)
     assert planned.least_registers <= used <= planned.registers
+
+
+LAUNCHED = [
+    (half(lstm, 100, proj_size=7), "sm_90a"),
+    (half(gru_reset_before, 64, "bfloat16"), "sm_80"),
+    (half(lstm_peephole, 64, "float32"), "sm_86"),
+    (half(lstm, 64, "float64", proj_size=5), "sm_89"),
+    (half(mgu, 33, "float64"), "sm_100"),
+    (half(indrnn, 1, "bfloat16"), "sm_120"),
+]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("is_masked", [False, True])
+@pytest.mark.parametrize(("problem", "arch"), LAUNCHED, ids=lambda value: str(value).replace(" ", ""))
+def test_the_launched_kernel_compiles_for_every_gpu(problem, arch, is_masked):
+    text = launched.source(problem, LaunchedConfig(256), Features(is_masked))
+    _, log = compile_text(text, arch)
+    assert re.search(r"0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads", log), log

@@ -16,11 +16,14 @@
 // WHAT COMES FROM MEMORY. The input product of a lane's own cells, copied in the background to a ring in shared memory, `stages` steps
 // deep. Loaded into registers instead, the compiler waits for it in the step that asks, and memory's latency is twice that of a step.
 //
-// A STEP COSTS one exchange inside the cluster plus the product and the cells; tiles go through each phase together, so that one's latency
-// hides behind another's.
+// A STEP COSTS one exchange inside the cluster plus the product and the cells, and there the number of instructions: few warps share a
+// scheduler, and one of them alone issues every fourth cycle or so. Hence sums start from bias and input, rows that follow one another are
+// reached by an addition, and what only a failure needs stands behind the loop. Tiles go through each phase together, so that one's
+// latency hides behind another's.
 //
-// IF A WAIT FAILS the warp goes on without waiting or sending, so that block barriers still meet, writes NaN, and says so in
-// patience.stopped, which ends the waits of the others. The cluster meets once more at the end: a store into a CTA that has ended is a fault.
+// IF A WAIT FAILS the lane goes on without waiting or sending, so that block barriers still meet, and says so in patience.stopped, which
+// ends the waits of the others; at the end the CTA overwrites its outputs with NaN. The cluster meets once more before that: a store into
+// a CTA that has ended is a fault.
 #pragma once
 #include "parts/layer.cuh"
 #include "parts/math.cuh"
@@ -55,7 +58,17 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
     float partial[batch_tiles][slices > 1 ? slices - 1 : 1][slices > 1 ? Config::unit_warps * sums : 1][32];
     float gates[stages][batch_tiles][groups_per_warp][2][Cell::num_input_slots > 0 ? Cell::num_input_slots : 1][Config::unit_warps * 32];
     ptx::Mbarrier arrived[2][batch_tiles];
+    ptx::u32 is_lost;
   };
+
+  static constexpr PTX_FN bool is_recurrent(int slot) {
+    return slot >= Cell::first_recurrent_slot && slot < Cell::first_recurrent_slot + Cell::num_recurrent_slots;
+  }
+  // Which sum of an mma belongs to a slot of group g, column j of the lane.
+  static constexpr PTX_FN int sum_of(int g, int slot, int j) {
+    const int block = g * Cell::num_recurrent_slots + slot - Cell::first_recurrent_slot;
+    return block / 2 * 4 + block % 2 * 2 + j;
+  }
 
   // Where column b of a block stands among its 8 places: so turned that the 16-byte reads of a quarter warp meet no bank twice.
   static PTX_FN int place(int block, int b) { return ((b + 2 * block) & 7) * 4; }
@@ -71,6 +84,8 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
     const bool is_live = first_group < num_groups;  // this warp has units
     const int batch = args.batch, num_steps = args.num_steps;
     const int stride = direction.reverse ? -1 : 1;
+    const ptx::Address base = ptx::address_of(&shared);
+    auto address = [&](const void* member) { return base + ptx::distance(&shared, member); };
 
     auto row_of = [&](int t, int b) -> int64_t {
       return (args.row_of_step ? ptx::load_constant(args.row_of_step + t) : static_cast<int64_t>(t) * batch) + b;
@@ -116,18 +131,20 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
         shared.h[1][n][block][i % 32] = 0;
       }
       if (tid == 0) {
+        shared.is_lost = 0;
         PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
-          PTX_UNROLL for (int p = 0; p < 2; p++) ptx::mbarrier_init(&shared.arrived[p][n], 1);
+          PTX_UNROLL for (int p = 0; p < 2; p++) ptx::mbarrier_init(address(&shared.arrived[p][n]), 1);
         ptx::mbarrier_init_fence();
         PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
           PTX_UNROLL for (int p = 0; p < 2; p++)
-            ptx::mbarrier_arrive_expect_bytes(&shared.arrived[p][n], num_groups * group_bytes * live_columns(n));
+            ptx::mbarrier_arrive_expect_bytes(address(&shared.arrived[p][n]), num_groups * group_bytes * live_columns(n));
       }
       ptx::block_barrier();
       ptx::cluster_barrier();
     }
 
-    // What this lane knows of its cells: (group g of the warp, unit lane/4) x (tile n, sequences lane%4*2 + j).
+    // What this lane knows of its cells: (group g of the warp, unit lane/4) x (tile n, sequences lane%4*2 + j). Cells beyond the last unit
+    // or sequence repeat the last one's input and reach nobody.
     float r_bias[groups_per_warp][Cell::num_slots] = {}, r_vector[groups_per_warp][Cell::num_vectors + 1];
     float r_state[batch_tiles][groups_per_warp][2][Cell::num_states];
     int length[batch_tiles][2];
@@ -135,20 +152,33 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
     const bool owns_cells = is_live && slice == 0;
     auto unit_of = [&](int g) { return (first_group + g) * 8 + lane / 4; };
     auto sequence_of = [&](int n, int j) { return first_b + n * 8 + lane % 4 * 2 + j; };
+    // Where the input product of the next step to fetch lies, and y of this step: of unit 0 of the warp.
+    const float* r_source[batch_tiles][2];
+    typename Scalar::Storage* r_target[batch_tiles];
+    auto source_of = [&](int n, int j, int t) {
+      const int64_t row = row_of(t, least(sequence_of(n, j), batch - 1)) - direction.first_gate_row;
+      return direction.gates + row * (Problem::num_input_gates * hidden) + least(unit_of(0), hidden - 1);
+    };
+    auto target_of = [&](int n, int t) {
+      const int64_t row = row_of(t, first_b + n * 8 + Pair<Scalar>::sequence(lane));
+      return static_cast<typename Scalar::Storage*>(direction.y) + row * args.y_pitch + first_group * 8 + Pair<Scalar>::unit(lane);
+    };
+    const bool y_is_aligned = args.y_pitch % 2 == 0 && reinterpret_cast<ptx::u64>(direction.y) % sizeof(Pair<Scalar>) == 0;
 
     // Starts to copy what step `step` takes from memory. Always one group of copies, so that waits can count them.
     auto fetch = [&](int n, int step) {
       if (step < num_steps) {
-        const int t = direction.first_step + stride * step;
         PTX_UNROLL for (int j = 0; j < 2; j++) {
-          const int b = sequence_of(n, j);
-          const bool is_valid = b < batch && (!Problem::is_masked || t < length[n][j]);
-          const float* const row =
-              direction.gates + (row_of(t, b) - direction.first_gate_row) * (Problem::num_input_gates * hidden);
+          const int t = direction.first_step + stride * step;
+          const bool exists = !Problem::is_masked || (sequence_of(n, j) < batch && t < length[n][j]);
+          if (Problem::is_masked) r_source[n][j] = source_of(n, j, t);
           PTX_UNROLL for (int g = 0; g < groups_per_warp; g++)
-            PTX_UNROLL for (int slot = 0; slot < Cell::num_input_slots; slot++)
-              ptx::copy_async(&shared.gates[step % stages][n][g][j][slot][tid], row + Problem::input_gate(slot) * hidden + unit_of(g),
-                              is_valid && unit_of(g) < hidden);
+            PTX_UNROLL for (int slot = 0; slot < Cell::num_input_slots; slot++) {
+              const int unit = hidden % 8 == 0 ? g * 8 : least(unit_of(g), hidden - 1) - least(unit_of(0), hidden - 1);
+              ptx::copy_async(address(&shared.gates[step % stages][n][g][j][slot][tid]),
+                              r_source[n][j] + Problem::input_gate(slot) * hidden + unit, exists);
+            }
+          if (!Problem::is_masked) r_source[n][j] += stride * static_cast<int64_t>(batch) * (Problem::num_input_gates * hidden);
         }
       }
       ptx::copy_async_commit();
@@ -176,38 +206,48 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
         PTX_UNROLL for (int j = 0; j < 2; j++) {
           const int b = sequence_of(n, j);
           length[n][j] = Problem::is_masked && b < batch ? length_of(b) : 0;
+          r_source[n][j] = source_of(n, j, direction.first_step);
           PTX_UNROLL for (int g = 0; g < groups_per_warp; g++)
             PTX_UNROLL for (int s = 0; s < Cell::num_states; s++)
               r_state[n][g][j][s] = b < batch && unit_of(g) < hidden ? first_state(s, b, unit_of(g)) : 0.0f;
         }
+        r_target[n] = target_of(n, direction.first_step);
         if (Problem::is_masked) look_ahead(n, 0);
       }
       PTX_UNROLL for (int step = 0; step < stages - 1; step++)
         PTX_UNROLL for (int n = 0; n < batch_tiles; n++) fetch(n, step);
     }
 
-    bool has_stopped = false;
+    bool is_lost = false;  // this lane gave up waiting: it waits and sends no more
     for (int step = 0; step < num_steps; step++) {
       const int t = direction.first_step + stride * step, now = step & 1, next = now ^ 1;
-      float z[batch_tiles][sums] = {};
+      // The sums start from bias and input, which are there before h is.
+      float slots[batch_tiles][groups_per_warp][2][Cell::num_slots], z[batch_tiles][sums] = {};
+      if (owns_cells) {
+        if (MUTATION != 4) ptx::copy_async_wait<(stages - 2) * batch_tiles>();  // for all but the steps after this one
+        PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
+          PTX_UNROLL for (int g = 0; g < groups_per_warp; g++)
+            PTX_UNROLL for (int j = 0; j < 2; j++)
+              PTX_UNROLL for (int i = 0; i < Cell::num_slots; i++) {
+                float& slot = slots[n][g][j][i];
+                slot = r_bias[g][i];
+                if (i < Cell::num_input_slots) slot += shared.gates[step % stages][n][g][j][i][tid];
+                if (exchanges && is_recurrent(i)) z[n][sum_of(g, i, j)] = slot;
+              }
+      }
       if constexpr (exchanges) {
         if (is_live) {
-          if (step > 0 && !has_stopped) {
-            PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
-              if (live_columns(n) == 0 || has_stopped) continue;
-              if (MUTATION != 1 || warp == 0)
-                has_stopped = !ptx::mbarrier_wait(&shared.arrived[now][n], MUTATION == 2 ? 0 : (step - 1) >> 1 & 1, args.patience);
-              if (tid == 0 && !has_stopped)  // arms the next phase
-                ptx::mbarrier_arrive_expect_bytes(&shared.arrived[now][n], num_groups * group_bytes * live_columns(n));
-            }
+          if (step > 0) {
+            PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
+              if (live_columns(n) > 0 && !is_lost && (MUTATION != 1 || warp == 0))
+                is_lost = !ptx::mbarrier_wait(address(&shared.arrived[now][n]), MUTATION == 2 ? 0 : (step - 1) >> 1 & 1, args.patience);
           }
           multiply(shared.h[now], slice, lane, r_weights, z);
         }
         if constexpr (slices > 1) {
           if (slice > 0 && is_live) {
             PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
-              PTX_UNROLL for (int i = 0; i < sums; i++)
-                shared.partial[n][slice - 1][unit_warp * sums + i][lane] = has_stopped ? not_a_number() : z[n][i];
+              PTX_UNROLL for (int i = 0; i < sums; i++) shared.partial[n][slice - 1][unit_warp * sums + i][lane] = z[n][i];
           }
           if (MUTATION != 3) ptx::block_barrier();
           if (owns_cells) {
@@ -217,77 +257,84 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
           }
         }
       }
-      if (!owns_cells) continue;
-
-      PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
-        // All copies are done but those of the stages - 1 steps after this tile's.
-        if (MUTATION != 4) ptx::copy_async_wait<(stages - 1) * batch_tiles - 1>();
-        PTX_UNROLL for (int g = 0; g < groups_per_warp; g++) {
-          float h_out[2], h_next[2];  // what y shows, and what the next step multiplies
-          PTX_UNROLL for (int j = 0; j < 2; j++) {
-            float slot[Cell::num_slots], following[Cell::num_states], saved[Cell::num_saved + 1];
-            PTX_UNROLL for (int i = 0; i < Cell::num_slots; i++) {
-              slot[i] = r_bias[g][i];
-              if (i < Cell::num_input_slots) slot[i] += shared.gates[step % stages][n][g][j][i][tid];
-              const int recurrent = i - Cell::first_recurrent_slot;
-              if (recurrent >= 0 && recurrent < Cell::num_recurrent_slots) {
-                const int block = g * Cell::num_recurrent_slots + recurrent;
-                slot[i] += z[n][block / 2 * 4 + block % 2 * 2 + j];
+      if (owns_cells) {
+        PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
+          PTX_UNROLL for (int g = 0; g < groups_per_warp; g++) {
+            float h_out[2], h_next[2];  // what y shows, and what the next step multiplies
+            PTX_UNROLL for (int j = 0; j < 2; j++) {
+              float* const slot = slots[n][g][j];
+              PTX_UNROLL for (int i = 0; i < Cell::num_slots; i++)
+                if (exchanges && is_recurrent(i)) slot[i] = z[n][sum_of(g, i, j)];
+              float* const state = r_state[n][g][j];
+              float following[Cell::num_states], saved[Cell::num_saved + 1];
+              Cell::template forward<float>(Stage<0>{}, slot, state, r_vector[g], nullptr, following, saved);
+              const bool is_valid = !Problem::is_masked || t < length[n][j];
+              PTX_UNROLL for (int s = 0; s < Cell::num_states; s++)
+                if (is_valid) state[s] = following[s];
+              h_out[j] = is_valid ? state[0] : 0.0f;
+              if (Problem::is_masked && restarts_next[n][j] && unit_of(g) < hidden) {
+                PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) state[s] = initial_state(s, sequence_of(n, j), unit_of(g));
               }
+              h_next[j] = unit_of(g) < hidden ? state[0] : 0.0f;  // beyond the last unit R is zero, and 0 * NaN is not
             }
-            float* const state = r_state[n][g][j];
-            Cell::template forward<float>(Stage<0>{}, slot, state, r_vector[g], nullptr, following, saved);
-            const bool is_valid = !Problem::is_masked || t < length[n][j];
-            PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) {
-              if (is_valid) state[s] = following[s];
-              if (has_stopped) state[s] = not_a_number();
-            }
-            h_out[j] = is_valid || has_stopped ? state[0] : 0.0f;
-            if (Problem::is_masked && restarts_next[n][j] && !has_stopped && unit_of(g) < hidden) {
-              PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) state[s] = initial_state(s, sequence_of(n, j), unit_of(g));
-            }
-            h_next[j] = unit_of(g) < hidden ? state[0] : 0.0f;  // beyond the last unit R is zero, and 0 * NaN is not
-          }
-          if (first_group + g >= num_groups) continue;
+            if (first_group + g >= num_groups) continue;
 
-          const auto y_pair = Pair<Scalar>::of(h_out, lane);
-          auto h_pair = y_pair;
-          if (Problem::is_masked || hidden % 8 != 0) h_pair = Pair<Scalar>::of(h_next, lane);
-          const int column = Pair<Scalar>::sequence(lane), unit = (first_group + g) * 8 + Pair<Scalar>::unit(lane);
-          if (exchanges && step + 1 < num_steps && column < live_columns(n) && !has_stopped) {
-            const int block = unit / units_per_block<Scalar>, word = unit % units_per_block<Scalar> / units_per_word<Scalar>;
-            ptx::u32* const target = &shared.h[next][n][block][place(block, column) + word];
-            const auto sent = h_pair.factors();
-            PTX_UNROLL for (int to = 0; to < live_ctas; to++) ptx::store_async(target, sent.words, &shared.arrived[next][n], to);
+            const auto y_pair = Pair<Scalar>::of(h_out, lane);
+            auto h_pair = y_pair;
+            if (Problem::is_masked || hidden % 8 != 0) h_pair = Pair<Scalar>::of(h_next, lane);
+            const int column = Pair<Scalar>::sequence(lane), unit = (first_group + g) * 8 + Pair<Scalar>::unit(lane);
+            if (exchanges && step + 1 < num_steps && column < live_columns(n) && !is_lost) {
+              const int block = unit / units_per_block<Scalar>, word = unit % units_per_block<Scalar> / units_per_word<Scalar>;
+              const auto target = address(&shared.h[next][n][block][place(block, column) + word]);
+              const auto sent = h_pair.factors();
+              PTX_UNROLL for (int to = 0; to < live_ctas; to++)
+                ptx::store_async(target, sent.words, address(&shared.arrived[next][n]), to);
+            }
+            if (column < live_columns(n) && (!Problem::is_masked || args.zero_padding || t < length_of(first_b + n * 8 + column)))
+              store_y((Problem::is_masked ? target_of(n, t) : r_target[n]) + g * 8, unit, y_is_aligned, y_pair);
           }
-          store_y(args, direction, row_of, length_of, t, first_b + n * 8 + column, unit, y_pair);
+        PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
+          fetch(n, step + stages - 1);
+          if (Problem::is_masked) look_ahead(n, step + 1);
+          r_target[n] += stride * batch * args.y_pitch;
         }
-        fetch(n, step + stages - 1);
-        if (Problem::is_masked) look_ahead(n, step + 1);
+      }
+      if (exchanges && tid == 0 && is_live && step > 0 && !is_lost) {  // arms the phase after the one that has come
+        PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
+          if (live_columns(n) > 0) ptx::mbarrier_arrive_expect_bytes(address(&shared.arrived[now][n]), num_groups * group_bytes * live_columns(n));
       }
     }
 
-    if (owns_cells) {
-      PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
-        PTX_UNROLL for (int g = 0; g < groups_per_warp; g++)
-          PTX_UNROLL for (int j = 0; j < 2; j++)
-            PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) {
-              const int64_t index = static_cast<int64_t>(sequence_of(n, j)) * hidden + unit_of(g);
-              if (sequence_of(n, j) < batch && unit_of(g) < hidden)
-                Load::store_state(direction.end[s], direction.end_is_float, index, r_state[n][g][j][s]);
-            }
-    }
+    if (is_lost) shared.is_lost = 1;
     if constexpr (exchanges) ptx::cluster_barrier();
+    if (!owns_cells) return;
+    const bool failed = exchanges && shared.is_lost;
+    PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
+      PTX_UNROLL for (int g = 0; g < groups_per_warp; g++) {
+        PTX_UNROLL for (int j = 0; j < 2; j++)
+          PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) {
+            const int64_t index = static_cast<int64_t>(sequence_of(n, j)) * hidden + unit_of(g);
+            if (sequence_of(n, j) < batch && unit_of(g) < hidden)
+              Load::store_state(direction.end[s], direction.end_is_float, index, failed ? not_a_number() : r_state[n][g][j][s]);
+          }
+        const auto nan = Pair<Scalar>::of({not_a_number(), not_a_number()}, lane);
+        if (!failed || Pair<Scalar>::sequence(lane) >= live_columns(n)) continue;
+        PTX_NO_UNROLL for (int step = 0; step < num_steps; step++)
+          store_y(target_of(n, direction.first_step + stride * step) + g * 8, (first_group + g) * 8 + Pair<Scalar>::unit(lane),
+                  y_is_aligned, nan);
+      }
   }
 
   // The block of h, and of a row of R, that a lane reads of a slice's chunk.
   static PTX_FN int block_of(int slice, int chunk, int lane) { return (slice * chunks_per_slice + chunk) * 4 + lane % 4; }
 
-  // z = R h over this warp's slice of K.
+  // z += R h over this warp's slice of K.
   template <class RWeights>
   static PTX_FN void multiply(const ptx::u32 (*h)[blocks][32], int slice, int lane, const RWeights& r_weights,
                               float (&z)[batch_tiles][sums]) {
     float chains[batch_tiles][tiles][num_chains][4] = {};
+    PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
+      PTX_UNROLL for (int i = 0; i < sums; i++) chains[n][i / 4][0][i % 4] = z[n][i];
     PTX_UNROLL for (int chunk = 0; chunk < chunks_per_slice; chunk++)
       PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
         const int block = block_of(slice, chunk, lane);
@@ -301,12 +348,14 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
       }
   }
 
-  template <class RowOf, class LengthOf>
-  static PTX_FN void store_y(const Arguments& args, const Direction& direction, const RowOf& row_of, const LengthOf& length_of, int t,
-                             int b, int unit, const Pair<Scalar>& pair) {
-    if (b >= args.batch || unit >= hidden) return;
-    if (Problem::is_masked && !args.zero_padding && t >= length_of(b)) return;
-    Load::store_pair(direction.y, row_of(t, b) * args.y_pitch + unit, pair, unit + 1 < hidden);
+  // Two neighbouring units of one sequence, the first of them `unit`; they are written together only where they are aligned.
+  static PTX_FN void store_y(typename Scalar::Storage* y, int unit, bool is_aligned, const Pair<Scalar>& pair) {
+    if (is_aligned && (hidden % 2 == 0 || unit + 1 < hidden)) {
+      if (hidden % 8 == 0 || unit < hidden) *reinterpret_cast<Pair<Scalar>*>(y) = pair;
+    } else {
+      if (unit < hidden) y[0] = pair.number(0);
+      if (unit + 1 < hidden) y[1] = pair.number(1);
+    }
   }
 };
 }  // namespace prnn

@@ -105,7 +105,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
           const bool exists = b < batch && unit < hidden && (!Problem::is_masked || t < sequences.length_of(b));
           const float* const gates = sequences.gates_of(t, b) + unit;
           PTX_UNROLL for (int slot = 0; slot < Cell::num_input_slots; slot++)
-            ptx::copy_async(&shared.gates[step % stages][i][slot][tid], gates + Problem::input_gate(slot) * hidden, exists);
+            ptx::copy_async(ptx::address_of(&shared.gates[step % stages][i][slot][tid]), gates + Problem::input_gate(slot) * hidden, exists);
         }
       }
       ptx::copy_async_commit();

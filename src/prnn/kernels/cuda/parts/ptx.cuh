@@ -49,7 +49,12 @@ template <class Layout> PTX_FN Layout& shared_memory() {
   extern __shared__ __align__(128) unsigned char ptx_shared_storage[];
   return *reinterpret_cast<Layout*>(ptx_shared_storage);
 }
-PTX_FN u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
+using Address = u32;  // of shared memory, as its own instructions want it
+// Asked for once, since the compiler computes it anew wherever it can: members are reached from it by their distance.
+PTX_FN Address address_of(const void* p) {
+  u32 a; asm volatile("{.reg .u64 p;\ncvta.to.shared.u64 p, %1;\ncvt.u32.u64 %0, p;}" : "=r"(a) : "l"(p)); return a;
+}
+PTX_FN u32 distance(const void* from, const void* to) { return static_cast<u32>(static_cast<const u8*>(to) - static_cast<const u8*>(from)); }
 
 // ---- barriers
 PTX_FN void block_barrier() { __syncthreads(); }
@@ -84,6 +89,10 @@ PTX_FN float reciprocal_fast(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;
 PTX_FN float exp(float x) { return expf(x); }
 PTX_FN float log(float x) { return logf(x); }
 PTX_FN float sqrt(float x) { return sqrtf(x); }
+PTX_FN double exp(double x) { return ::exp(x); }
+PTX_FN double log(double x) { return ::log(x); }
+PTX_FN double sqrt(double x) { return ::sqrt(x); }
+PTX_FN double tanh(double x) { return ::tanh(x); }
 PTX_FN u32 pack(float lo, float hi, Half) {
   u32 d; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo)); return d;
 }
@@ -120,8 +129,8 @@ PTX_FN void load_relaxed_if(bool is_wanted, Word4& v, const Word4* p) {
 }
 
 // ---- copies to shared memory in the background, seen by the lane that asked for them. Waits count groups of copies.
-PTX_FN void copy_async(float* dst, const float* src, bool exists) {  // zero if there is nothing to copy
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(dst)), "l"(src), "r"(exists ? 4 : 0) : "memory");
+PTX_FN void copy_async(Address dst, const float* src, bool exists) {  // zero if there is nothing to copy
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(exists ? 4 : 0) : "memory");
 }
 PTX_FN void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int groups> PTX_FN void copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory"); }  // but for the last
@@ -149,37 +158,37 @@ struct Wait {
 };
 
 // ---- mbarrier, and stores into another CTA of the cluster that complete on it
-PTX_FN void mbarrier_init(Mbarrier* bar, int num_arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(num_arrivals) : "memory");
+PTX_FN void mbarrier_init(Address bar, int num_arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(num_arrivals) : "memory");
 }
 PTX_FN void mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-PTX_FN void mbarrier_arrive_expect_bytes(Mbarrier* bar, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes) : "memory");
+PTX_FN void mbarrier_arrive_expect_bytes(Address bar, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
 }
-PTX_FN bool mbarrier_try_wait(Mbarrier* bar, int parity) {
+PTX_FN bool mbarrier_try_wait(Address bar, int parity) {
   u32 done;
   asm volatile("{.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;}"
-               : "=r"(done) : "r"(shared_address(bar)), "r"(parity) : "memory");
+               : "=r"(done) : "r"(bar), "r"(parity) : "memory");
   return done;
 }
 // Waits for the phase of this parity. False if it did not come in time, or if another CTA gave up. Each lane for itself.
-PTX_FN bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience) {
+PTX_FN bool mbarrier_wait(Address bar, int parity, const Patience& patience) {
   for (Wait wait;;) {
     if (patience.cycles > 0 && mbarrier_try_wait(bar, parity)) return true;
     if (!wait.goes_on(patience)) return false;
   }
 }
-PTX_FN u32 map_to_rank(u32 address, int rank) {
+PTX_FN Address map_to_rank(Address address, int rank) {
   u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank)); return r;
 }
 // Writes a word, or two at a multiple of 8 bytes, where `dst` lies in the CTA of that rank, and completes as many bytes on `bar` there.
-PTX_FN void store_async(u32* dst, const u32 (&v)[1], Mbarrier* bar, int rank) {
+PTX_FN void store_async(Address dst, const u32 (&v)[1], Address bar, int rank) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
-               ::"r"(map_to_rank(shared_address(dst), rank)), "r"(v[0]), "r"(map_to_rank(shared_address(bar), rank)) : "memory");
+               ::"r"(map_to_rank(dst, rank)), "r"(v[0]), "r"(map_to_rank(bar, rank)) : "memory");
 }
-PTX_FN void store_async(u32* dst, const u32 (&v)[2], Mbarrier* bar, int rank) {
+PTX_FN void store_async(Address dst, const u32 (&v)[2], Address bar, int rank) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];"
-               ::"r"(map_to_rank(shared_address(dst), rank)), "r"(v[0]), "r"(v[1]), "r"(map_to_rank(shared_address(bar), rank)) : "memory");
+               ::"r"(map_to_rank(dst, rank)), "r"(v[0]), "r"(v[1]), "r"(map_to_rank(bar, rank)) : "memory");
 }
 }  // namespace ptx
 
@@ -207,6 +216,13 @@ inline int block_index() { return simt::self().cta; }
 inline int cluster_rank() { return simt::self().cluster_rank; }
 
 template <class Layout> Layout& shared_memory() { return *reinterpret_cast<Layout*>(simt::self().shared); }
+struct Address {
+  std::byte* p;
+  Address operator+(std::ptrdiff_t bytes) const { return {p + bytes}; }
+  template <class T> T* as() const { return reinterpret_cast<T*>(p); }
+};
+inline Address address_of(void* p) { return {static_cast<std::byte*>(p)}; }
+inline std::ptrdiff_t distance(const void* from, const void* to) { return static_cast<const u8*>(to) - static_cast<const u8*>(from); }
 
 inline void block_barrier(PTX_WHERE) { simt::block_barrier(where); }
 inline void cluster_barrier(PTX_WHERE) { simt::cluster_barrier(where); }
@@ -227,6 +243,10 @@ inline float reciprocal_fast(float x) { return 1.0f / x; }
 inline float exp(float x) { return std::exp(x); }
 inline float log(float x) { return std::log(x); }
 inline float sqrt(float x) { return std::sqrt(x); }
+inline double exp(double x) { return std::exp(x); }
+inline double log(double x) { return std::log(x); }
+inline double sqrt(double x) { return std::sqrt(x); }
+inline double tanh(double x) { return std::tanh(x); }
 
 inline bool all_lanes(bool v, PTX_WHERE) {
   const simt::Words* lanes = simt::gather("vote.all", {v}, where);
@@ -280,7 +300,7 @@ inline void load_relaxed_if(bool is_wanted, Word4& v, const Word4* p) {
   for (int i = 0; i < 4 && is_wanted; i++) v.w[i] = static_cast<u32>(simt::load_relaxed(&p->w[i], 4));
 }
 
-inline void copy_async(float* dst, const float* src, bool exists) { simt::copy_async(dst, exists ? src : nullptr); }
+inline void copy_async(Address dst, const float* src, bool exists) { simt::copy_async(dst.as<float>(), exists ? src : nullptr); }
 inline void copy_async_commit() { simt::copy_async_commit(); }
 template <int groups> void copy_async_wait() { simt::copy_async_wait(groups); }
 
@@ -294,16 +314,16 @@ struct Wait {
   }
 };
 
-inline void mbarrier_init(Mbarrier* bar, int num_arrivals) { simt::mbarrier_init(bar, num_arrivals); }
+inline void mbarrier_init(Address bar, int num_arrivals) { simt::mbarrier_init(bar.as<Mbarrier>(), num_arrivals); }
 inline void mbarrier_init_fence() {}  // the cluster barrier that must follow orders the emulator's memory
-inline void mbarrier_arrive_expect_bytes(Mbarrier* bar, int bytes) { simt::mbarrier_arrive_expect_bytes(bar, bytes); }
-inline bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience, PTX_WHERE) {
-  const bool has_come = simt::mbarrier_wait(bar, parity, where);
+inline void mbarrier_arrive_expect_bytes(Address bar, int bytes) { simt::mbarrier_arrive_expect_bytes(bar.as<Mbarrier>(), bytes); }
+inline bool mbarrier_wait(Address bar, int parity, const Patience& patience, PTX_WHERE) {
+  const bool has_come = simt::mbarrier_wait(bar.as<Mbarrier>(), parity, where);
   if (!has_come) store_system(patience.stopped, patience.launch);
   return has_come;
 }
-template <int count> void store_async(u32* dst, const u32 (&v)[count], Mbarrier* bar, int rank) {
-  for (int i = 0; i < count; i++) simt::store_async(dst + i, v[i], bar, rank);
+template <int count> void store_async(Address dst, const u32 (&v)[count], Address bar, int rank) {
+  for (int i = 0; i < count; i++) simt::store_async(dst.as<u32>() + i, v[i], bar.as<Mbarrier>(), rank);
 }
 }  // namespace ptx
 #endif
