@@ -36,11 +36,7 @@ inline void tile(const E* b, int panel, const E* a, int64_t a_row, int64_t a_k, 
   constexpr int width = Vec<E>::width;
   constexpr int copies = M * NV <= 4 ? 2 : 1;  // enough independent sums to hide the latency of an FMA
   const int64_t b_k = panel * width;
-  Raw sum[copies][M][NV];
-#pragma GCC unroll 8
-  for (int m = 0; m < M; m++)
-#pragma GCC unroll 8
-    for (int v = 0; v < NV; v++) sum[0][m][v] = sum[copies - 1][m][v] = Raw{};
+  Raw sum[copies][M][NV] = {};
   const auto step = [&](Raw(&into)[M][NV], const E* b_here, const E* a_here) __attribute__((always_inline)) {
 #pragma GCC unroll 8
     for (int v = 0; v < NV; v += 64 / PRNN_VECTOR_BYTES) __builtin_prefetch(reinterpret_cast<const char*>(b_here + v * width) + prefetch_bytes(M));
@@ -238,38 +234,87 @@ template <class E, int block, int scope, int count> PRNN_INLINE void add_all_nei
     v[i] = add_neighbours<E, block, scope>(v[2 * i], v[2 * i + 1], std::make_integer_sequence<int, Vec<E>::width>{});
 }
 
-// The horizontal sums of `width` vectors, as one vector. First within blocks of 16 bytes, which shuffle fast, then across them.
-template <class E> PRNN_INLINE typename Vec<E>::Raw sum_lanes(typename Vec<E>::Raw* v) {
-  constexpr int width = Vec<E>::width, block = 16 / sizeof(E);
-  add_all_neighbours<E, 1, block, width>(v);
-  if constexpr (block == 4) add_all_neighbours<E, 1, block, width / 2>(v);
+// The horizontal sums of `width` vectors, as one vector, in two steps. Within blocks of 16 bytes, which shuffle fast: as many vectors as
+// a block has lanes become one. Then across the blocks of what is left.
+template <class E> constexpr int block_lanes = 16 / sizeof(E);
+template <class E, int count> PRNN_INLINE void sum_within_blocks(typename Vec<E>::Raw* v) {
+  add_all_neighbours<E, 1, block_lanes<E>, count>(v);
+  if constexpr (block_lanes<E> == 4) add_all_neighbours<E, 1, block_lanes<E>, count / 2>(v);
+}
+template <class E> PRNN_INLINE typename Vec<E>::Raw sum_across_blocks(typename Vec<E>::Raw* v) {
+  constexpr int width = Vec<E>::width, block = block_lanes<E>;
   if constexpr (width >= 2 * block) add_all_neighbours<E, block, width, width / block>(v);
   if constexpr (width >= 4 * block) add_all_neighbours<E, block, width, width / block / 2>(v);
   return v[0];
 }
 
-// c[0..width) += W[lane, :] . a for `lanes` rows of W, read where they lie.
-template <class E> inline void dot_rows(const E* w, int64_t w_row, int64_t lanes, const E* a, int64_t depth, E* c) {
-  constexpr int width = Vec<E>::width;
+// How far ahead rows of W are fetched, in bytes: nearer, they come late from L3 and from memory.
+constexpr int64_t row_prefetch_bytes = 4096;
+constexpr int dot_tile_rows = 3;
+
+// c[m][0..width) += a[m] . W[lane, :] for M rows of A and `lanes` rows of W, read where they lie. `whole`: lanes is the width.
+template <class E, int M, bool whole>
+inline void dot_tile(const E* w, int64_t w_row, int64_t lanes, const E* a, int64_t a_row, int64_t depth, E* c, int64_t c_row) {
   using Raw = typename Vec<E>::Raw;
-  const E* row[width];
-  row[0] = w;
-#pragma GCC unroll 16
-  for (int lane = 1; lane < width; lane++) row[lane] = lane < lanes ? row[lane - 1] + w_row : row[lane - 1];
-  Raw sum[width] = {};
-  int64_t k = 0;
-  for (; k + width <= depth; k += width) {
-    const Raw value = Vec<E>::load(a + k).raw;
-#pragma GCC unroll 16
-    for (int lane = 0; lane < width; lane++) sum[lane] += Vec<E>::load(row[lane] + k).raw * value;
+  constexpr int width = Vec<E>::width, block = block_lanes<E>, line_vectors = 64 / PRNN_VECTOR_BYTES;
+  constexpr int at_once = M == 1 ? 8 : 4, N = width < at_once ? width : at_once;  // rows of W whose sums fit in registers
+  Raw sum[M][width / block];
+  const char* ahead = reinterpret_cast<const char*>(w) + row_prefetch_bytes;  // in the order of memory, whatever the order of reading
+#pragma GCC unroll 4
+  for (int first = 0; first < width; first += N) {
+    const E* row[N];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; n++) row[n] = w + (whole ? first + n : min_of(first + n, lanes - 1)) * w_row;
+    Raw part[M][N] = {};
+    int64_t k = 0;
+    for (; k + width <= depth; k += width) {
+      Raw value[M];
+#pragma GCC unroll 8
+      for (int m = 0; m < M; m++) value[m] = Vec<E>::load(a + m * a_row + k).raw;
+#pragma GCC unroll 8
+      for (int n = 0; n < N; n++) {
+        if (n % line_vectors == 0) __builtin_prefetch(ahead + n / line_vectors * 64);
+        Raw weight = Vec<E>::load(row[n] + k).raw;
+        if (M > 1) PRNN_IN_REGISTER(weight);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++) part[m][n] += weight * value[m];
+      }
+      ahead += N * PRNN_VECTOR_BYTES;
+    }
+    if (k < depth) {
+      Raw value[M];
+      for (int m = 0; m < M; m++) value[m] = load_first(a + m * a_row + k, depth - k);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; n++) {
+        const Raw weight = load_first(row[n] + k, depth - k);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++) part[m][n] += weight * value[m];
+      }
+    }
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++) {
+      sum_within_blocks<E, N>(part[m]);
+#pragma GCC unroll 8
+      for (int i = 0; i < N / block; i++) sum[m][first / block + i] = part[m][i];
+    }
   }
-  if (k < depth) {
-    const Raw value = load_first(a + k, depth - k);
-    for (int lane = 0; lane < width; lane++) sum[lane] += load_first(row[lane] + k, depth - k) * value;
+#pragma GCC unroll 8
+  for (int m = 0; m < M; m++) {
+    Raw total = sum_across_blocks<E>(sum[m]);
+    if constexpr (!whole)
+      for (int64_t lane = lanes; lane < width; lane++) total[lane] = 0;
+    (Vec<E>::load(c + m * c_row) + Vec<E>(total)).store(c + m * c_row);
   }
-  Raw total = sum_lanes<E>(sum);
-  for (int64_t lane = lanes; lane < width; lane++) total[lane] = 0;
-  (Vec<E>::load(c) + Vec<E>(total)).store(c);
+}
+
+// All rows of A against `width` rows of W, which stay in the first-level cache.
+template <class E, bool whole>
+inline void dot_rows(const E* w, int64_t w_row, int64_t lanes, const E* a, int64_t a_row, int64_t depth, E* c, int64_t c_row, int64_t rows) {
+  for (; rows > 0;) {
+    const int64_t count = divide_up(rows, divide_up(rows, dot_tile_rows));  // 4 rows are 2 + 2, not 3 + 1
+    (count == 3 ? dot_tile<E, 3, whole> : count == 2 ? dot_tile<E, 2, whole> : dot_tile<E, 1, whole>)(w, w_row, lanes, a, a_row, depth, c, c_row);
+    a += count * a_row, c += count * c_row, rows -= count;
+  }
 }
 
 // C[rows, columns [begin, end)) += A * W^T with W read where it lies; a column is a row of W, beyond `columns` there are none.
@@ -277,9 +322,10 @@ template <class E>
 inline void multiply_in_place(const E* w, int64_t columns, int64_t depth, int64_t begin, int64_t end, const E* a, int64_t a_row, E* c,
                               int64_t c_row, int64_t rows) {
   constexpr int width = Vec<E>::width;
-  for (int64_t column = begin; column < end; column += width)
-    for (int64_t row = 0; row < rows; row++)
-      dot_rows(w + column * depth, depth, min_of(width, columns - column), a + row * a_row, depth, c + row * c_row + column);
+  int64_t column = begin;
+  for (; column + width <= min_of(end, columns); column += width)
+    dot_rows<E, true>(w + column * depth, depth, width, a, a_row, depth, c + column, c_row, rows);
+  if (column < end) dot_rows<E, false>(w + column * depth, depth, columns - column, a, a_row, depth, c + column, c_row, rows);
 }
 
 }  // namespace prnn::PRNN_ISA
