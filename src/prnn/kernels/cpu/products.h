@@ -8,15 +8,12 @@
 namespace prnn::PRNN_ISA {
 
 constexpr int panel_vectors = 4;
-// Rows of a tile. 16 registers hold 3 rows by 4 vectors or 6 rows by 2 vectors (12 sums), the panel's values and the broadcasts of A;
-// the second form reads a panel from the outer caches half as often.
-constexpr int tile_rows = 6;
-constexpr int full_width_rows = PRNN_VECTOR_REGISTERS >= 32 ? 6 : 3;
-// A panel's slice of this depth (16 KB) stays in the first-level cache while all rows of A pass over it.
-constexpr int64_t panel_depth = 128;
-// How far ahead a panel is fetched, in bytes, by the rows of a tile. Measured on a Zen 3 core, GFLOP/s without / with: one row from L2
-// 35 / 39, from L3 29 / 31 (farther is slower); four rows from memory 11 / 18, sixteen 29 / 41 (nearer is slower).
-constexpr int64_t prefetch_bytes(int rows) { return rows <= 2 ? 1024 : 8192; }
+// Rows of a tile: as many as fill the registers with sums (3 rows by 4 vectors of 16 registers), the panel's values and what meets them.
+constexpr int tile_rows = PRNN_VECTOR_REGISTERS >= 32 ? 6 : 3;
+// A panel's slice of this depth (8 KB with vectors of 32 bytes) stays in the first-level cache while all rows of A pass over it.
+constexpr int64_t panel_depth = 64;
+// How far ahead a panel is fetched, in bytes, by the rows of a tile (docs/measured.md).
+constexpr int64_t prefetch_bytes(int rows) { return rows == 1 ? 1024 : 4096; }
 
 #if defined(__x86_64__)
 #define PRNN_IN_REGISTER(v) asm("" : "+x"(v))
@@ -28,14 +25,13 @@ constexpr int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 
-// C[m][v] += sum_k A[m][k] * B[k][v] for M rows and NV vectors of a panel of `panel` vectors. Element (m, k) of A is
-// a[m * a_row + k * a_k].
+// C[m][v] += sum_k A[m][k] * B[k][v] for M rows and the NV vectors of a panel. Element (m, k) of A is a[m * a_row + k * a_k].
 template <class E, int M, int NV>
-inline void tile(const E* b, int panel, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c, int64_t c_row) {
+inline void tile(const E* b, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c, int64_t c_row) {
   using Raw = typename Vec<E>::Raw;
   constexpr int width = Vec<E>::width;
   constexpr int copies = M * NV <= 4 ? 2 : 1;  // enough independent sums to hide the latency of an FMA
-  const int64_t b_k = panel * width;
+  constexpr int64_t b_k = NV * width;
   Raw sum[copies][M][NV] = {};
   const auto step = [&](Raw(&into)[M][NV], const E* b_here, const E* a_here) __attribute__((always_inline)) {
 #pragma GCC unroll 8
@@ -86,13 +82,7 @@ template <class E, int NV, int M = tile_rows>
 inline void tile_of_rows(int64_t rows, const E* b, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c, int64_t c_row) {
   if constexpr (M > 1)
     if (rows < M) return tile_of_rows<E, NV, M - 1>(rows, b, a, a_row, a_k, depth, c, c_row);
-  if constexpr (M > full_width_rows && NV > 2) {
-    constexpr int width = Vec<E>::width;
-    tile<E, M, 2>(b, NV, a, a_row, a_k, depth, c, c_row);
-    tile<E, M, NV - 2>(b + 2 * width, NV, a, a_row, a_k, depth, c + 2 * width, c_row);
-  } else {
-    tile<E, M, NV>(b, NV, a, a_row, a_k, depth, c, c_row);
-  }
+  tile<E, M, NV>(b, a, a_row, a_k, depth, c, c_row);
 }
 
 // All rows against one panel of NV vectors.
@@ -102,7 +92,7 @@ inline void multiply_panel(const E* b, const E* a, int64_t a_row, int64_t a_k, i
   for (int64_t k = 0; k < depth; k += panel_depth) {
     const int64_t part = min_of(panel_depth, depth - k);
     int64_t row = 0;
-    for (int64_t t = 0; t < num_tiles; t++) {  // 8 rows are 4 + 4, not 6 + 2
+    for (int64_t t = 0; t < num_tiles; t++) {  // 4 rows are 2 + 2, not 3 + 1
       const int64_t count = (rows - row) / (num_tiles - t) + ((rows - row) % (num_tiles - t) != 0);
       tile_of_rows<E, NV>(count, b + k * NV * Vec<E>::width, a + row * a_row + k * a_k, a_row, a_k, part, c + row * c_row, c_row);
       row += count;
