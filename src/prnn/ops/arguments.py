@@ -66,7 +66,7 @@ class Plan(NamedTuple):
         result = []
         for start in range(0, len(flat), count):
             vectors = tuple(flat[start + first_vector : start + count])
-            result.append(LayerWeights(*self.pick((*flat[start : start + count], None)), vectors))
+            result.append(LayerWeights(*self.pick((*flat[start : start + count], None)), vectors=vectors))
         return result
 
 
