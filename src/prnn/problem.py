@@ -9,6 +9,7 @@ from prnn.cells import Cell
 
 DTYPES = ("float32", "float64")  # of every engine
 HALF_DTYPES = ("float16", "bfloat16")  # of the GPU's engines: products take 16-bit numbers, all else is float32
+MATHS = ("ieee", "tf32")
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Problem:
     Attributes:
         dtype: of the arithmetic; one of DTYPES or HALF_DTYPES.
         training: the forward pass keeps what the backward pass needs.
+        math: of the products; ``tf32`` lets a GPU round their float32 factors to 10 bits of mantissa. A CPU never does.
     """
 
     cell: Cell
@@ -27,10 +29,15 @@ class Problem:
     bias: bool = True
     dtype: str = "float32"
     training: bool = False
+    math: str = "ieee"
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES + HALF_DTYPES:
             raise ValueError(f"dtype must be one of {DTYPES + HALF_DTYPES}, got {self.dtype!r}")
+        if self.math not in MATHS or self.math == "tf32" and self.dtype != "float32":
+            raise ValueError(
+                f"math must be one of {MATHS}, and 'tf32' is of float32 only, got {self.math!r} with {self.dtype!r}"
+            )
         for name in ("input_size", "hidden_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -48,7 +55,7 @@ class Problem:
     @cached_property
     def _hash(self) -> int:
         sizes = (self.input_size, self.hidden_size, self.proj_size)
-        return hash((self.cell, *sizes, self.bias, self.dtype, self.training))
+        return hash((self.cell, *sizes, self.bias, self.dtype, self.training, self.math))
 
     @property
     def output_size(self) -> int:
@@ -83,4 +90,5 @@ class Problem:
     def __str__(self) -> str:
         projection = f" projected to {self.proj_size}" if self.proj_size else ""
         mode = "training" if self.training else "inference"
-        return f"{self.cell.name} {self.input_size} -> {self.hidden_size}{projection}, {self.dtype}, {mode}"
+        dtype = self.dtype + (" as tf32" if self.math == "tf32" else "")
+        return f"{self.cell.name} {self.input_size} -> {self.hidden_size}{projection}, {dtype}, {mode}"

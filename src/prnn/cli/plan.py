@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch", type=_positive, default=1, metavar="B", help="sequences at a time (default: 1)")
     parser.add_argument("--steps", type=_positive, default=100, metavar="T", help="timesteps a call (default: 100)")
-    parser.add_argument("--dtype", choices=DTYPES + HALF_DTYPES, default="float32")
+    parser.add_argument(
+        "--dtype", choices=(*DTYPES, *HALF_DTYPES, "tf32"), default="float32", help="tf32: float32 tensors"
+    )
     parser.add_argument("--device", choices=["cpu", *GPUS], default="cpu", help="a GPU need not be at hand")
     parser.add_argument("--bidirectional", action="store_true", help="both directions in one launch (GPU)")
     parser.add_argument("--training", action="store_true", help="keep what the backward pass needs")
@@ -61,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace) -> Plan | GpuPlan:
     cell = _cell(args.cell, args.cell_path)
     input_size = args.hidden if args.input is None else args.input
-    problem = Problem(cell, input_size, args.hidden, args.proj, dtype=args.dtype, training=args.training)
+    dtype, math = ("float32", "tf32") if args.dtype == "tf32" else (args.dtype, "ieee")
+    problem = Problem(cell, input_size, args.hidden, args.proj, dtype=dtype, training=args.training, math=math)
     if args.device != "cpu":
         directions = 2 if args.bidirectional else 1
         return engine.plan_gpu(problem, GPUS[args.device], args.batch, args.steps, directions, args.backend)
@@ -90,7 +93,7 @@ def _as_data(plan: Plan | GpuPlan) -> dict[str, Any]:
         "family": plan.family,
         "config": dataclasses.asdict(plan.config),
         "step_us": plan.step_us,
-        "weights_in": plan.cost.home if isinstance(plan, Plan) else "registers",
+        "weights_in": plan.cost.home if isinstance(plan, Plan) else plan.weights_in,
         "candidates": [
             {**dataclasses.asdict(each), "step_us": each.cost.step_us if each.cost else None}
             for each in plan.candidates
