@@ -66,7 +66,8 @@ class Plan(NamedTuple):
         result = []
         for start in range(0, len(flat), count):
             vectors = tuple(flat[start + first_vector : start + count])
-            result.append(LayerWeights(*self.pick((*flat[start : start + count], None)), vectors=vectors))
+            w_ih, w_hh, b_ih, b_hh, w_hr = self.pick((*flat[start : start + count], None))
+            result.append(LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, vectors))
         return result
 
 
