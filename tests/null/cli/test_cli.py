@@ -49,7 +49,11 @@ def test_help_lists_the_verbs_without_importing_them(capsys):
         (["plan", "lstm", "--hidden", "8", "--device", "cuda"], 2, "invalid choice: 'cuda'"),
         (["plan", "lstm", "--hidden", "8", "--backend", "gpu"], 2, "backend must be 'auto' or one of"),
         (["plan", "--cell", "nowhere:cell", "--hidden", "8"], 2, "no cell at 'nowhere:cell'"),
-        (["plan", "lstm", "--hidden", "8", "--batch", "999", "--backend", "cpu_inplace"], 1, "cannot run lstm 8 -> 8"),
+        (
+            ["plan", "lstm", "--hidden", "8", "--dtype", "float16", "--backend", "cpu_inplace"],
+            1,
+            "cannot run lstm 8 -> 8",
+        ),
     ],
 )
 def test_a_wrong_command_line_says_what_is_wrong(capsys, arguments, code, message):
