@@ -46,10 +46,17 @@ template <class Problem> struct Sequences {
     return direction.gates + (row_of(t, b) - direction.first_gate_row) * (Problem::num_input_gates * hidden);
   }
 
+  // Rows of y may start anywhere, so two units are written together only where they are aligned.
   PTX_FN void store_y(int t, int b, int unit, const Pair<Scalar>& pair) const {
     if (b >= args.batch || unit >= hidden) return;
     if (Problem::is_masked && !args.zero_padding && t >= length_of(b)) return;
-    Load::store_pair(direction.y, row_of(t, b) * args.y_pitch + unit, pair, unit + 1 < hidden);
+    auto* const y = static_cast<typename Scalar::Storage*>(direction.y) + row_of(t, b) * args.y_pitch + unit;
+    if (unit + 1 < hidden && reinterpret_cast<ptx::u64>(y) % sizeof(pair) == 0) {
+      *reinterpret_cast<Pair<Scalar>*>(y) = pair;
+    } else {
+      y[0] = pair.number(0);
+      if (unit + 1 < hidden) y[1] = pair.number(1);
+    }
   }
 };
 
