@@ -8,6 +8,7 @@ from functools import cached_property
 from prnn.cells import Cell
 
 DTYPES = ("float32", "float64")  # of every engine
+WEIGHTS = ("same", "bfloat16", "int8")  # what the matrices are kept in
 HALF_DTYPES = ("float16", "bfloat16")  # of the GPU's engines: products take 16-bit numbers, all else is float32
 
 
@@ -18,6 +19,7 @@ class Problem:
     Attributes:
         dtype: of the arithmetic; one of DTYPES or HALF_DTYPES.
         training: the forward pass keeps what the backward pass needs.
+        weights: what the matrices are kept in; one of WEIGHTS. Narrow ones go with float32 and without training.
     """
 
     cell: Cell
@@ -27,10 +29,18 @@ class Problem:
     bias: bool = True
     dtype: str = "float32"
     training: bool = False
+    weights: str = "same"
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES + HALF_DTYPES:
             raise ValueError(f"dtype must be one of {DTYPES + HALF_DTYPES}, got {self.dtype!r}")
+        if self.weights not in WEIGHTS:
+            raise ValueError(f"weights must be one of {WEIGHTS}, got {self.weights!r}")
+        if self.weights != "same" and (self.dtype != "float32" or self.training):
+            mode = "training" if self.training else "inference"
+            raise ValueError(
+                f"{self.weights} weights are for inference in float32, this is {mode} in {self.dtype}; use weights 'same'"
+            )
         for name in ("input_size", "hidden_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -48,7 +58,7 @@ class Problem:
     @cached_property
     def _hash(self) -> int:
         sizes = (self.input_size, self.hidden_size, self.proj_size)
-        return hash((self.cell, *sizes, self.bias, self.dtype, self.training))
+        return hash((self.cell, *sizes, self.bias, self.dtype, self.training, self.weights))
 
     @property
     def output_size(self) -> int:
@@ -80,7 +90,12 @@ class Problem:
     def itemsize(self) -> int:
         return {"float32": 4, "float64": 8}.get(self.dtype, 2)
 
+    @property
+    def weight_itemsize(self) -> int:
+        return {"bfloat16": 2, "int8": 1}.get(self.weights, self.itemsize)
+
     def __str__(self) -> str:
         projection = f" projected to {self.proj_size}" if self.proj_size else ""
         mode = "training" if self.training else "inference"
-        return f"{self.cell.name} {self.input_size} -> {self.hidden_size}{projection}, {self.dtype}, {mode}"
+        weights = "" if self.weights == "same" else f" with {self.weights} weights"
+        return f"{self.cell.name} {self.input_size} -> {self.hidden_size}{projection}, {self.dtype}{weights}, {mode}"

@@ -12,7 +12,7 @@ from prnn import engine
 from prnn.cells import BUILTIN, Cell, find
 from prnn.facts import GPUS
 from prnn.plan import GpuPlan, Plan
-from prnn.problem import DTYPES, HALF_DTYPES, Problem
+from prnn.problem import DTYPES, HALF_DTYPES, WEIGHTS, Problem
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=_positive, default=1, metavar="B", help="sequences at a time (default: 1)")
     parser.add_argument("--steps", type=_positive, default=100, metavar="T", help="timesteps a call (default: 100)")
     parser.add_argument("--dtype", choices=DTYPES + HALF_DTYPES, default="float32")
+    parser.add_argument("--weights", choices=WEIGHTS, default="same", help="what the matrices are kept in (default: same)")
     parser.add_argument("--device", choices=["cpu", *GPUS], default="cpu", help="a GPU need not be at hand")
     parser.add_argument("--bidirectional", action="store_true", help="both directions in one launch (GPU)")
     parser.add_argument("--training", action="store_true", help="keep what the backward pass needs")
@@ -61,7 +62,15 @@ def run(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace) -> Plan | GpuPlan:
     cell = _cell(args.cell, args.cell_path)
     input_size = args.hidden if args.input is None else args.input
-    problem = Problem(cell, input_size, args.hidden, args.proj, dtype=args.dtype, training=args.training)
+    problem = Problem(
+        cell,
+        input_size,
+        args.hidden,
+        args.proj,
+        dtype=args.dtype,
+        training=args.training,
+        weights=args.weights,
+    )
     if args.device != "cpu":
         directions = 2 if args.bidirectional else 1
         return engine.plan_gpu(problem, GPUS[args.device], args.batch, args.steps, directions, args.backend)

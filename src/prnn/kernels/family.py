@@ -114,10 +114,10 @@ def refuse_dtype(problem: Problem) -> str | None:
 
 
 def weight_bytes(problem: Problem) -> tuple[int, int]:
-    """Bytes of the matrices that meet the input, and of those that meet the state (with the projection)."""
-    cell, hidden, output = problem.cell, problem.hidden_size, problem.output_size
+    """Bytes of the matrices that meet the input, and of those that meet the state (with the projection); without scales."""
+    cell, hidden, output, itemsize = problem.cell, problem.hidden_size, problem.output_size, problem.weight_itemsize
     recurrent = len(cell.recurrent_gates) * hidden * output + problem.proj_size * hidden
-    return len(cell.input_gates) * hidden * problem.input_size * problem.itemsize, recurrent * problem.itemsize
+    return len(cell.input_gates) * hidden * problem.input_size * itemsize, recurrent * itemsize
 
 
 def count_work(
@@ -137,7 +137,7 @@ def count_work(
         step_bytes=input_bytes * input_passes + recurrent_bytes * recurrent_passes,
         kept_bytes=recurrent_bytes + (input_bytes if steps == 1 else 0),
         packed_bytes=(input_bytes + recurrent_bytes) if packs else 0,
-        product_flops=2 * batch * (input_bytes + recurrent_bytes) // problem.itemsize,
+        product_flops=2 * batch * (input_bytes + recurrent_bytes) // problem.weight_itemsize,
         peak_share=peak_share,
         unit_flops=batch * problem.hidden_size * flops_a_unit,
         barriers=program.num_stages + (1 if problem.proj_size else 0),

@@ -5,6 +5,7 @@
 // written to the other of two buffers; one barrier. Cells with dependent products and projections add a barrier for each.
 #pragma once
 
+#include "narrow.h"
 #include "sizes.h"
 
 namespace prnn::PRNN_ISA {
@@ -12,7 +13,8 @@ namespace prnn::PRNN_ISA {
 // Sequences that go through the layer together, and rows whose input product is formed at once.
 constexpr int64_t batch_block = 64, chunk_rows = 64;
 
-template <class E> struct Forward : Sizes<E> {
+// E is the type of the arithmetic, W that of the matrices.
+template <class E, class W = E> struct Forward : Sizes<E> {
   using Sizes<E>::layer, Sizes<E>::cell, Sizes<E>::I, Sizes<E>::H, Sizes<E>::P, Sizes<E>::Hp, Sizes<E>::Pp, Sizes<E>::num_slots;
   using Sizes<E>::first_recurrent, Sizes<E>::num_recurrent, Sizes<E>::projected, Sizes<E>::width;
 
@@ -26,7 +28,8 @@ template <class E> struct Forward : Sizes<E> {
   E* raw_output;                 // [block, Hp]: h before the projection
   E* operand[prnn_max_products]; // [block, Hp]
   E* slots;                      // [chunk, num_slots, Hp]
-  E *packed_input, *packed_recurrent, *packed_projection;
+  W *packed_input, *packed_recurrent, *packed_projection;
+  E *input_scale, *recurrent_scale, *projection_scale;  // of int8: [slots, Hp] and [Pp]
   Barrier barrier;
 
   explicit Forward(const PrnnLayer& l)
@@ -47,28 +50,65 @@ template <class E> struct Forward : Sizes<E> {
   }
 
   void lay_out_packed(Arena& arena) {
-    packed_input = arena.take<E>(cell.num_input_slots * Hp * I);
-    packed_recurrent = arena.take<E>(num_recurrent * Hp * P);
-    packed_projection = arena.take<E>(projected ? Pp * H : 0);
+    packed_input = arena.take<W>(cell.num_input_slots * packed_size(Hp, I));
+    packed_recurrent = arena.take<W>(num_recurrent * packed_size(Hp, P));
+    packed_projection = arena.take<W>(projected ? packed_size(Pp, H) : 0);
+    if constexpr (sizeof(W) == 1) {
+      input_scale = arena.take<E>(cell.num_input_slots * Hp);
+      recurrent_scale = arena.take<E>(num_recurrent * Hp);
+      projection_scale = arena.take<E>(projected ? Pp : 0);
+    }
+  }
+
+  // Elements of a packed matrix.
+  static int64_t packed_size(int64_t padded_columns, int64_t depth) { return padded_columns * packed_depth<W>(depth); }
+
+  // A matrix whose columns are units or outputs, as this thread reads it: packed, or where it lies.
+  struct Matrix {
+    const W* w;  // [columns, depth]
+    W* packed;
+    const float* scale_of_rows;
+    E* scale;
+    int64_t columns, depth;
+  };
+  Matrix input_matrix(int slot) const {
+    const int64_t gate = cell.slot_input_gate[slot];
+    return {static_cast<const W*>(layer.w_ih) + gate * H * I, packed_input + slot * packed_size(Hp, I), layer.scale_ih + gate * H,
+            input_scale + slot * Hp, H, I};
+  }
+  Matrix recurrent_matrix(int slot) const {
+    const int64_t gate = cell.slot_recurrent_gate[slot], place = slot - first_recurrent;
+    return {static_cast<const W*>(layer.w_hh) + gate * H * P, packed_recurrent + place * packed_size(Hp, P), layer.scale_hh + gate * H,
+            recurrent_scale + place * Hp, H, P};
+  }
+  Matrix projection_matrix() const {
+    return {static_cast<const W*>(layer.w_hr), packed_projection, layer.scale_hr, projection_scale, P, H};
+  }
+
+  void pack(const Matrix& m, const Share& own) const {
+    if constexpr (is_narrow<W>)
+      pack_narrow_rows(m.w, m.columns, m.depth, own.first_panel, own.last_panel, m.packed);
+    else
+      pack_rows(m.w, m.depth, m.columns, m.depth, own.first_panel, own.last_panel, m.packed);
+    if constexpr (sizeof(W) == 1)
+      for (int64_t j = own.begin; j < own.end; j++) m.scale[j] = j < m.columns ? m.scale_of_rows[j] : 0;
   }
 
   // Packs the rows of the weights that belong to this thread's units.
-  void pack(const Share& units, const Share& outputs) {
-    for (int s = 0; s < cell.num_input_slots; s++)
-      pack_rows(this->input_weight(s), I, H, I, units.first_panel, units.last_panel, packed_input + s * Hp * I);
-    for (int s = first_recurrent; s < num_slots; s++)
-      pack_rows(this->recurrent_weight(s), P, H, P, units.first_panel, units.last_panel, packed_recurrent + (s - first_recurrent) * Hp * P);
-    if (projected)
-      pack_rows(static_cast<const E*>(layer.w_hr), H, P, H, outputs.first_panel, outputs.last_panel, packed_projection);
+  void pack(const Share& units, const Share& outputs) const {
+    for (int s = 0; s < cell.num_input_slots; s++) pack(input_matrix(s), units);
+    for (int s = first_recurrent; s < num_slots; s++) pack(recurrent_matrix(s), units);
+    if (projected) pack(projection_matrix(), outputs);
   }
 
   // c[:, share] += a * W^T for one matrix W [columns, depth].
-  void multiply(const E* w, const E* packed, int64_t columns, int64_t depth, const Share& own, const E* a, int64_t a_row, E* c,
-                int64_t c_row, int64_t rows) const {
-    if (in_place)
-      multiply_in_place(w, columns, depth, own.begin, own.end, a, a_row, c, c_row, rows);
+  void multiply(const Matrix& m, const Share& own, const E* a, int64_t a_row, E* c, int64_t c_row, int64_t rows) const {
+    if constexpr (is_narrow<W>)
+      multiply_narrow(m.packed, m.scale, m.columns, m.depth, own.first_panel, own.last_panel, a, a_row, c, c_row, rows);
+    else if (in_place)
+      multiply_in_place(m.w, m.columns, m.depth, own.begin, own.end, a, a_row, c, c_row, rows);
     else
-      multiply_packed(packed, columns, depth, own.first_panel, own.last_panel, a, a_row, c, c_row, rows);
+      multiply_packed(m.packed, m.columns, m.depth, own.first_panel, own.last_panel, a, a_row, c, c_row, rows);
   }
 
   void prepare_parameters(const Share& units) {
@@ -164,8 +204,7 @@ template <class E> struct Forward : Sizes<E> {
       if (layer.saved)
         for (int64_t b = 0; b < rows; b++) copy(this->saved_output_before(row + b), before + b * Pp, outputs.begin, outputs.end);
       for (int s = first_recurrent; s < first_recurrent + cell.num_recurrent_slots; s++)
-        multiply(this->recurrent_weight(s), packed_recurrent + (s - first_recurrent) * Hp * P, H, P, units, before, Pp, here + s * Hp,
-                 num_slots * Hp, rows);
+        multiply(recurrent_matrix(s), units, before, Pp, here + s * Hp, num_slots * Hp, rows);
 
       args.rows = rows;
       args.slots = here;
@@ -179,14 +218,13 @@ template <class E> struct Forward : Sizes<E> {
         for (int k = 0; k < cell.num_products; k++) {
           const int s = cell.product_slot[k];
           if (cell.product_stage[k] == stage)
-            multiply(this->recurrent_weight(s), packed_recurrent + (s - first_recurrent) * Hp * P, H, P, units,
-                     static_cast<const E*>(args.operand[k]), Hp, here + s * Hp, num_slots * Hp, rows);
+            multiply(recurrent_matrix(s), units, static_cast<const E*>(args.operand[k]), Hp, here + s * Hp, num_slots * Hp, rows);
         }
       }
       if (projected) {
         barrier.wait(num_threads);
         for (int64_t b = 0; b < rows; b++) clear(after + b * Pp, outputs.begin, outputs.end);
-        multiply(static_cast<const E*>(layer.w_hr), packed_projection, P, H, outputs, static_cast<const E*>(args.next[0]), Hp, after, Pp, rows);
+        multiply(projection_matrix(), outputs, static_cast<const E*>(args.next[0]), Hp, after, Pp, rows);
       }
 
       for (int64_t b = 0; b < rows; b++)
@@ -214,7 +252,7 @@ template <class E> struct Forward : Sizes<E> {
         for (int s = 0; s < num_slots; s++) copy(to + (r * num_slots + s) * Hp, bias + s * Hp, units.begin, units.end);
       const E* x = static_cast<const E*>(layer.x) + row * I;
       for (int s = 0; s < cell.num_input_slots; s++)
-        multiply(this->input_weight(s), packed_input + s * Hp * I, H, I, units, x, I, to + s * Hp, num_slots * Hp, rows);
+        multiply(input_matrix(s), units, x, I, to + s * Hp, num_slots * Hp, rows);
     };
     if (batch == layer.batch) {  // rows of consecutive steps are neighbours
       const int64_t last = first + num_steps - 1;
