@@ -37,55 +37,68 @@ PRNN_INLINE Vec<float>::Raw widen(const int8_t* from) {
   return __builtin_convertvector((Vec<float>::Mask)whole, Vec<float>::Raw);
 }
 
-// One vector of columns at an even step of the depth: that step and the next. `row` is the width of the panel.
-PRNN_INLINE void widen_pair(const int8_t* b, int64_t row, Vec<float>::Raw* first, Vec<float>::Raw* second) {
-  *first = widen(b);
-  *second = widen(b + row);
+// Vector v of step u (0 or 1) of a pair of steps; `row` is the width of the panel.
+PRNN_INLINE Vec<float>::Raw widen(const int8_t* pair, int64_t row, int v, int u) {
+  return widen(pair + u * row + v * Vec<float>::width);
 }
-PRNN_INLINE void widen_pair(const Bfloat16* b, int64_t, Vec<float>::Raw* first, Vec<float>::Raw* second) {
-  typedef uint32_t Pair __attribute__((vector_size(PRNN_VECTOR_BYTES), aligned(2), may_alias));
-  const Pair pair = *reinterpret_cast<const Pair*>(b);
-  *first = (Vec<float>::Raw)(pair << 16);
-  *second = (Vec<float>::Raw)(pair & 0xffff0000u);
+PRNN_INLINE Vec<float>::Raw widen(const Bfloat16* pair, int64_t, int v, int u) {
+  typedef uint32_t Lanes __attribute__((vector_size(PRNN_VECTOR_BYTES), aligned(2), may_alias));
+  const Lanes lanes = *reinterpret_cast<const Lanes*>(pair + 2 * v * Vec<float>::width);
+  return (Vec<float>::Raw)(u == 0 ? lanes << 16 : lanes & 0xffff0000u);
 }
 
-// Where vector `v` of the columns begins in a pair of steps.
-template <class W> constexpr int64_t vector_offset(int64_t v) { return v * Vec<float>::width * (sizeof(W) == 2 ? 2 : 1); }
-
-// Far enough ahead for what comes from L3 or memory. Measured on a Zen 3 core with one row, GFLOP/s at 0 / 1 KB / 2 KB: 8 MB of int8
-// 28 / 46 / 46, 16 MB of bfloat16 - / 25 / 33.
+// Far enough ahead for what comes from L3 or memory. Measured on a Zen 3 core with one row: 8 MB of int8 28 GFLOP/s without, 46 at 1 KB;
+// 16 MB of bfloat16 25 at 1 KB, 33 at 2 KB.
 constexpr int64_t narrow_prefetch_bytes = 2048;
 
-// C[m][v] += scale[v] * sum_k A[m][k] * B[k][v] for M rows and a panel of NV vectors.
-template <class W, int M, int NV>
+// A pair of steps of a panel, `row` wide, into the first-level cache before it is needed.
+template <class W, int64_t row> PRNN_INLINE void prefetch_pair(const W* b) {
+#pragma GCC unroll 8
+  for (int64_t line = 0; line < int64_t(2 * row * sizeof(W)); line += 64)
+    __builtin_prefetch(reinterpret_cast<const char*>(b) + narrow_prefetch_bytes + line);
+}
+
+// C[m][v] += scale[v] * sum_k A[m][k] * B[k][v] for M rows and NV vectors of a panel of `panel` vectors.
+template <class W, int M, int NV, int panel>
 inline void narrow_tile(const W* b, const float* scale, const float* a, int64_t a_row, int64_t depth, float* c, int64_t c_row) {
   using Raw = Vec<float>::Raw;
   constexpr int width = Vec<float>::width;
   constexpr int copies = M == 1 ? 2 : 1;  // enough independent sums to hide the latency of an FMA
   Raw sum[copies][M][NV] = {};
-  for (int64_t k = 0; k + 1 < depth; k += 2, b += 2 * NV * width) {
+  const auto step = [&](Raw(&into)[M][NV], int u, const float* a_here) __attribute__((always_inline)) {
+    if constexpr (M < NV) {  // keep the fewer values in registers
+      Raw broadcast[M];
 #pragma GCC unroll 8
-    for (int64_t line = 0; line < int64_t(2 * NV * width * sizeof(W)); line += 64)
-      __builtin_prefetch(reinterpret_cast<const char*>(b) + narrow_prefetch_bytes + line);
+      for (int m = 0; m < M; m++) broadcast[m] = Vec<float>(a_here[m * a_row]).raw;
 #pragma GCC unroll 8
-    for (int v = 0; v < NV; v++) {
-      Raw first, second;
-      widen_pair(b + vector_offset<W>(v), NV * width, &first, &second);
+      for (int v = 0; v < NV; v++) {
+        Raw value = widen(b, panel * width, v, u);
+        if (M > 1) PRNN_IN_REGISTER(value);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++) into[m][v] += broadcast[m] * value;
+      }
+    } else {
+      Raw value[NV];
+#pragma GCC unroll 8
+      for (int v = 0; v < NV; v++) {
+        value[v] = widen(b, panel * width, v, u);
+        PRNN_IN_REGISTER(value[v]);
+      }
 #pragma GCC unroll 8
       for (int m = 0; m < M; m++) {
-        sum[0][m][v] += Vec<float>(a[m * a_row + k]).raw * first;
-        sum[copies - 1][m][v] += Vec<float>(a[m * a_row + k + 1]).raw * second;
+        Raw broadcast = Vec<float>(a_here[m * a_row]).raw;
+        PRNN_IN_REGISTER(broadcast);
+#pragma GCC unroll 8
+        for (int v = 0; v < NV; v++) into[m][v] += broadcast * value[v];
       }
     }
+  };
+  for (int64_t k = 0; k + 1 < depth; k += 2, b += 2 * panel * width) {
+    prefetch_pair<W, panel * width>(b);
+    step(sum[0], 0, a + k);
+    step(sum[copies - 1], 1, a + k + 1);
   }
-  if (depth % 2)
-#pragma GCC unroll 8
-    for (int v = 0; v < NV; v++) {
-      Raw first, second;
-      widen_pair(b + vector_offset<W>(v), NV * width, &first, &second);
-#pragma GCC unroll 8
-      for (int m = 0; m < M; m++) sum[0][m][v] += Vec<float>(a[m * a_row + depth - 1]).raw * first;
-    }
+  if (depth % 2) step(sum[0], 0, a + depth - 1);
 #pragma GCC unroll 8
   for (int m = 0; m < M; m++)
 #pragma GCC unroll 8
@@ -97,31 +110,39 @@ inline void narrow_tile(const W* b, const float* scale, const float* a, int64_t 
     }
 }
 
-// All rows against one panel of NV vectors: few widen every weight for themselves, more share a slice of the panel widened beforehand.
+// As tile_rows and full_width_rows; where registers are few, the mask that widens bfloat16 takes one of them.
+template <class W> constexpr int mask_registers = sizeof(W) == 2 && PRNN_VECTOR_REGISTERS < 32 ? 1 : 0;
+template <class W> constexpr int narrow_rows = tile_rows - mask_registers<W>;
+
+// At most `narrow_rows` rows against one panel of NV vectors; as tile_of_rows.
+template <class W, int NV, int M = narrow_rows<W>>
+inline void narrow_tile_of_rows(int64_t rows, const W* b, const float* scale, const float* a, int64_t a_row, int64_t depth, float* c,
+                                int64_t c_row) {
+  if constexpr (M > 1)
+    if (rows < M) return narrow_tile_of_rows<W, NV, M - 1>(rows, b, scale, a, a_row, depth, c, c_row);
+  if constexpr (M > full_width_rows - mask_registers<W> && NV > 2) {
+    constexpr int half = 2 * Vec<float>::width;
+    narrow_tile<W, M, 2, NV>(b, scale, a, a_row, depth, c, c_row);
+    narrow_tile<W, M, NV - 2, NV>(b + half * sizeof(W), sizeof(W) == 1 ? scale + half : nullptr, a, a_row, depth, c + half, c_row);
+  } else {
+    narrow_tile<W, M, NV, NV>(b, scale, a, a_row, depth, c, c_row);
+  }
+}
+
+// All rows against one panel of NV vectors; as multiply_panel.
 template <class W, int NV>
 inline void multiply_narrow_panel(const W* b, const float* scale, const float* a, int64_t a_row, int64_t depth, float* c, int64_t c_row,
                                   int64_t rows) {
-  constexpr int width = Vec<float>::width;
-  if (rows == 1) return narrow_tile<W, 1, NV>(b, scale, a, a_row, depth, c, c_row);
-  if (rows == 2) return narrow_tile<W, 2, NV>(b, scale, a, a_row, depth, c, c_row);
-  if (rows == 3) return narrow_tile<W, 3, NV>(b, scale, a, a_row, depth, c, c_row);
-  alignas(64) float wide[panel_depth * NV * width];
-  for (int64_t k = 0; k < depth; k += panel_depth) {
-    const int64_t part = min_of(panel_depth, depth - k);
-    const W* from = b + k * NV * width;
-    for (int64_t i = 0; i < part; i += 2, from += 2 * NV * width)
-#pragma GCC unroll 8
-      for (int v = 0; v < NV; v++) {
-        Vec<float> first, second;
-        widen_pair(from + vector_offset<W>(v), NV * width, &first.raw, &second.raw);
-        if (sizeof(W) == 1) {
-          first = first * Vec<float>::load(scale + v * width);
-          second = second * Vec<float>::load(scale + v * width);
-        }
-        first.store(wide + (i * NV + v) * width);
-        second.store(wide + ((i + 1) * NV + v) * width);
-      }
-    multiply_panel<float, NV>(wide, a + k, a_row, 1, part, c, c_row, rows);
+  const int64_t num_tiles = divide_up(rows, narrow_rows<W>);
+  const int64_t slice = num_tiles > 1 ? panel_depth : depth;  // see panel_depth; one tile reads a panel once
+  for (int64_t k = 0; k < depth; k += slice) {
+    const int64_t part = min_of(slice, depth - k);
+    int64_t row = 0;
+    for (int64_t t = 0; t < num_tiles; t++) {
+      const int64_t count = divide_up(rows - row, num_tiles - t);
+      narrow_tile_of_rows<W, NV>(count, b + k * NV * Vec<float>::width, scale, a + row * a_row + k, a_row, part, c + row * c_row, c_row);
+      row += count;
+    }
   }
 }
 
