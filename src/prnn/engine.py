@@ -27,8 +27,9 @@ Array = Any
 class Executable:
     """A problem bound to the family that runs it. Calling it plans nothing.
 
-    Arrays are numpy arrays or CPU torch tensors of the problem's dtype (narrow matrices as narrow.py makes them); autograd does not see the call. x, states, weights, saved and all
-    gradients are contiguous; y and d_y may have a larger row stride (they may be one direction's columns of a wider array).
+    Arrays are numpy arrays or CPU torch tensors of the problem's dtype, narrow matrices as narrow.py makes them; autograd does not see
+    the call. x, states, weights, saved and all gradients are contiguous; y and d_y may have a larger row stride (they may be one
+    direction's columns of a wider array).
     Where rows or sequences are the first of two dimensions, a contiguous array may have more: [T, B, I] for [num_rows, I],
     [1, B, H] for [B, H].
     """

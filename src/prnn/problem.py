@@ -19,7 +19,7 @@ class Problem:
     Attributes:
         dtype: of the arithmetic; one of DTYPES or HALF_DTYPES.
         training: the forward pass keeps what the backward pass needs.
-        weights: what the matrices are kept in; one of WEIGHTS. Narrow ones go with float32 and without training.
+        weights: what the matrices are kept in (see narrow.py); one of WEIGHTS. Narrow ones go with float32 and without training.
     """
 
     cell: Cell
@@ -91,8 +91,14 @@ class Problem:
         return {"float32": 4, "float64": 8}.get(self.dtype, 2)
 
     @property
-    def weight_itemsize(self) -> int:
-        return {"bfloat16": 2, "int8": 1}.get(self.weights, self.itemsize)
+    def input_itemsize(self) -> int:
+        """Of the matrix that meets the input."""
+        return self.itemsize if self.weights == "same" else 2
+
+    @property
+    def recurrent_itemsize(self) -> int:
+        """Of the matrices that meet the state."""
+        return 1 if self.weights == "int8" else self.input_itemsize
 
     def __str__(self) -> str:
         projection = f" projected to {self.proj_size}" if self.proj_size else ""

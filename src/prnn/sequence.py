@@ -110,15 +110,14 @@ def problem_of(cell: Cell, input_size: int, weights: LayerWeights, dtype: str) -
         weights=kind,
     )
     given = [(array.shape, array.dtype.name) for array in (*weights[:5], *weights.vectors) if array is not None]
+    layouts = {name: narrow.layout(name, shape, kind) for name, shape in problem.weight_shapes.items()}
     expected = {
-        name: (shape, narrow.DTYPES[kind] if kind != "same" and len(shape) == 2 else dtype)
-        for name, shape in problem.weight_shapes.items()
+        name: (shape, dtype if kind == "same" else layouts[name][0]) for name, shape in problem.weight_shapes.items()
     }
     if given != list(expected.values()):
         raise ValueError(f"{problem} takes weights {expected}, got {given}")
-    scales = [None if scale is None else (scale.shape, scale.dtype.name) for scale in weights.scales]
-    matrices = weights.w_ih, weights.w_hh, weights.w_hr
-    wanted = [None if each is None else ((len(each),), "float32") for each in matrices] if kind == "int8" else []
+    scales = [(scale.shape, scale.dtype.name) for scale in weights.scales if scale is not None]
+    wanted = [(shape, "float32") for _, shape in layouts.values() if shape and kind != "same"]
     if scales != wanted:
         raise ValueError(f"{problem} takes scales {wanted}, got {scales}")
     return problem

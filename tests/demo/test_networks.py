@@ -1,5 +1,7 @@
 """The two published networks; skipped where no package index can be reached."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -72,3 +74,21 @@ def test_demo_from_end_to_end(monkeypatch, tmp_path, capsys, speaker_file, voice
     assert (tmp_path / "demo.json").stat().st_size > 1000
     # One round says nothing about speed.
     assert "differ" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("weights", ("int8", "bfloat16"))
+def test_narrow_weights_change_little(weights, speaker_file, voice_file):
+    """The same speaker is embedded within a cosine of 0.999, and speech is as probable to within 0.01."""
+    prnn = pytest.importorskip("prnn")
+    encoder, detector = speaker.SpeakerEncoder.load(speaker_file), voice_activity.VoiceActivity.load(voice_file)
+    narrow_encoder, narrow_detector = copy.deepcopy(encoder), copy.deepcopy(detector)
+    for model in (encoder, detector):
+        prnn.accelerate(model)
+    for model in (narrow_encoder, narrow_detector):
+        assert len(prnn.quantize(model, weights).swapped) == 1
+    for clip in load_clips():
+        assert speaker.embed(narrow_encoder, clip) @ speaker.embed(encoder, clip) >= 0.999
+        moved = voice_activity.speech_probability(narrow_detector, clip) - voice_activity.speech_probability(
+            detector, clip
+        )
+        assert np.abs(moved).max() <= 0.01

@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=_positive, default=1, metavar="B", help="sequences at a time (default: 1)")
     parser.add_argument("--steps", type=_positive, default=100, metavar="T", help="timesteps a call (default: 100)")
     parser.add_argument("--dtype", choices=DTYPES + HALF_DTYPES, default="float32")
-    parser.add_argument("--weights", choices=WEIGHTS, default="same", help="what the matrices are kept in (default: same)")
+    parser.add_argument(
+        "--weights", choices=WEIGHTS, default="same", help="what the matrices are kept in (default: same)"
+    )
     parser.add_argument("--device", choices=["cpu", *GPUS], default="cpu", help="a GPU need not be at hand")
     parser.add_argument("--bidirectional", action="store_true", help="both directions in one launch (GPU)")
     parser.add_argument("--training", action="store_true", help="keep what the backward pass needs")

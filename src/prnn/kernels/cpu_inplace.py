@@ -21,7 +21,9 @@ def refuse(problem: Problem, config: Config, batch: int, available: Available) -
     """See family.Family."""
     reason = refuse_native(problem, config, available)
     if reason is None and problem.weights != "same":
-        reason = f"it reads weights of the arithmetic's type where they lie, and these are {problem.weights}; use cpu_panels"
+        reason = (
+            f"it reads weights of the arithmetic's type where they lie, and these are {problem.weights}; use cpu_panels"
+        )
     if reason is None and batch > MAX_BATCH:
         passes = -(-batch // MAX_BATCH)
         reason = (

@@ -13,8 +13,8 @@ namespace prnn::PRNN_ISA {
 // Sequences that go through the layer together, and rows whose input product is formed at once.
 constexpr int64_t batch_block = 64, chunk_rows = 64;
 
-// E is the type of the arithmetic, W that of the matrices.
-template <class E, class W = E> struct Forward : Sizes<E> {
+// E is the type of the arithmetic, In that of the matrix that meets the input, W that of the others.
+template <class E, class W = E, class In = W> struct Forward : Sizes<E> {
   using Sizes<E>::layer, Sizes<E>::cell, Sizes<E>::I, Sizes<E>::H, Sizes<E>::P, Sizes<E>::Hp, Sizes<E>::Pp, Sizes<E>::num_slots;
   using Sizes<E>::first_recurrent, Sizes<E>::num_recurrent, Sizes<E>::projected, Sizes<E>::width;
 
@@ -28,8 +28,9 @@ template <class E, class W = E> struct Forward : Sizes<E> {
   E* raw_output;                 // [block, Hp]: h before the projection
   E* operand[prnn_max_products]; // [block, Hp]
   E* slots;                      // [chunk, num_slots, Hp]
-  W *packed_input, *packed_recurrent, *packed_projection;
-  E *input_scale, *recurrent_scale, *projection_scale;  // of int8: [slots, Hp] and [Pp]
+  In* packed_input;
+  W *packed_recurrent, *packed_projection;
+  E *recurrent_scale, *projection_scale;  // of int8
   Barrier barrier;
 
   explicit Forward(const PrnnLayer& l)
@@ -50,48 +51,41 @@ template <class E, class W = E> struct Forward : Sizes<E> {
   }
 
   void lay_out_packed(Arena& arena) {
-    packed_input = arena.take<W>(cell.num_input_slots * packed_size(Hp, I));
-    packed_recurrent = arena.take<W>(num_recurrent * packed_size(Hp, P));
-    packed_projection = arena.take<W>(projected ? packed_size(Pp, H) : 0);
-    if constexpr (sizeof(W) == 1) {
-      input_scale = arena.take<E>(cell.num_input_slots * Hp);
-      recurrent_scale = arena.take<E>(num_recurrent * Hp);
-      projection_scale = arena.take<E>(projected ? Pp : 0);
+    packed_input = arena.take<In>(cell.num_input_slots * Hp * packed_depth<In>(I));
+    packed_recurrent = arena.take<W>(num_recurrent * Hp * packed_depth<W>(P));
+    packed_projection = arena.take<W>(projected ? Pp * packed_depth<W>(H) : 0);
+    if constexpr (is_scaled<W>) {
+      recurrent_scale = arena.take<E>(num_recurrent * Hp * num_groups(P));
+      projection_scale = arena.take<E>(projected ? Pp * num_groups(H) : 0);
     }
   }
 
-  // Elements of a packed matrix.
-  static int64_t packed_size(int64_t padded_columns, int64_t depth) { return padded_columns * packed_depth<W>(depth); }
-
   // A matrix whose columns are units or outputs, as this thread reads it: packed, or where it lies.
-  struct Matrix {
-    const W* w;  // [columns, depth]
-    W* packed;
-    const float* scale_of_rows;
-    E* scale;
+  template <class V> struct Matrix {
+    const V* w;  // [columns, depth]
+    V* packed;
+    const float* scale;  // [columns, groups]
+    E* packed_scale;
     int64_t columns, depth;
   };
-  Matrix input_matrix(int slot) const {
-    const int64_t gate = cell.slot_input_gate[slot];
-    return {static_cast<const W*>(layer.w_ih) + gate * H * I, packed_input + slot * packed_size(Hp, I), layer.scale_ih + gate * H,
-            input_scale + slot * Hp, H, I};
+  Matrix<In> input_matrix(int slot) const {
+    return {static_cast<const In*>(layer.w_ih) + cell.slot_input_gate[slot] * H * I, packed_input + slot * Hp * packed_depth<In>(I),
+            nullptr, nullptr, H, I};
   }
-  Matrix recurrent_matrix(int slot) const {
+  Matrix<W> recurrent_matrix(int slot) const {
     const int64_t gate = cell.slot_recurrent_gate[slot], place = slot - first_recurrent;
-    return {static_cast<const W*>(layer.w_hh) + gate * H * P, packed_recurrent + place * packed_size(Hp, P), layer.scale_hh + gate * H,
-            recurrent_scale + place * Hp, H, P};
+    return {static_cast<const W*>(layer.w_hh) + gate * H * P, packed_recurrent + place * Hp * packed_depth<W>(P),
+            layer.scale_hh + gate * H * num_groups(P), recurrent_scale + place * Hp * num_groups(P), H, P};
   }
-  Matrix projection_matrix() const {
+  Matrix<W> projection_matrix() const {
     return {static_cast<const W*>(layer.w_hr), packed_projection, layer.scale_hr, projection_scale, P, H};
   }
 
-  void pack(const Matrix& m, const Share& own) const {
-    if constexpr (is_narrow<W>)
-      pack_narrow_rows(m.w, m.columns, m.depth, own.first_panel, own.last_panel, m.packed);
+  template <class V> void pack(const Matrix<V>& m, const Share& own) const {
+    if constexpr (is_narrow<V>)
+      pack_narrow_rows(m.w, m.scale, m.columns, m.depth, own.first_panel, own.last_panel, m.packed, m.packed_scale);
     else
       pack_rows(m.w, m.depth, m.columns, m.depth, own.first_panel, own.last_panel, m.packed);
-    if constexpr (sizeof(W) == 1)
-      for (int64_t j = own.begin; j < own.end; j++) m.scale[j] = j < m.columns ? m.scale_of_rows[j] : 0;
   }
 
   // Packs the rows of the weights that belong to this thread's units.
@@ -102,9 +96,10 @@ template <class E, class W = E> struct Forward : Sizes<E> {
   }
 
   // c[:, share] += a * W^T for one matrix W [columns, depth].
-  void multiply(const Matrix& m, const Share& own, const E* a, int64_t a_row, E* c, int64_t c_row, int64_t rows) const {
-    if constexpr (is_narrow<W>)
-      multiply_narrow(m.packed, m.scale, m.columns, m.depth, own.first_panel, own.last_panel, a, a_row, c, c_row, rows);
+  template <class V>
+  void multiply(const Matrix<V>& m, const Share& own, const E* a, int64_t a_row, E* c, int64_t c_row, int64_t rows) const {
+    if constexpr (is_narrow<V>)
+      multiply_narrow(m.packed, m.packed_scale, m.columns, m.depth, own.first_panel, own.last_panel, a, a_row, c, c_row, rows);
     else if (in_place)
       multiply_in_place(m.w, m.columns, m.depth, own.begin, own.end, a, a_row, c, c_row, rows);
     else

@@ -15,7 +15,7 @@ enum PrnnFlags : int32_t {
   prnn_restart_to_initial = 2,   // a restarted row continues from its initial state instead of zero
   prnn_in_place = 4,             // read the weights where they are instead of packing them
   prnn_packed = 8,               // `packed` already holds the packed weights
-  prnn_int8_weights = 16,        // the matrices are int8 and have scales; float32, forward only, not in place
+  prnn_int8_weights = 16,        // w_hh and w_hr are int8 and have scales, w_ih is bfloat16; float32, forward only, not in place
   prnn_bfloat16_weights = 32,    // the matrices are bfloat16; float32, forward only, not in place
 };
 
@@ -37,7 +37,7 @@ struct PrnnLayer {
   void* final_states[prnn_max_states];    // like states
   void* saved;                            // written by forward when not null, read by backward
   void* packed;                           // with prnn_packed
-  const float *scale_ih, *scale_hh, *scale_hr;  // with prnn_int8_weights: what the numbers of a row of a matrix are multiples of
+  const float *scale_hh, *scale_hr;       // with prnn_int8_weights: [rows, groups], of what the numbers of a group are multiples
 
   // read and written by backward only; gradients are overwritten
   const void* d_y;  // [N, P]

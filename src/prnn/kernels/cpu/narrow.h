@@ -1,5 +1,5 @@
-// Products with narrow weights: int8 with one scale for each column of B (a row of the weight matrix), or bfloat16. Activations and sums
-// are float32: a weight is widened in a register on its way into the FMA, and a scale multiplies the finished sum.
+// Products with narrow weights: int8 with a scale for every `scale_group` steps of a column of B (a row of the weight matrix), or bfloat16.
+// Activations and sums are float32: a weight is widened in a register on its way into the FMA, and a scale multiplies the sum of its group.
 #pragma once
 
 #include <cstring>
@@ -19,6 +19,10 @@ struct Bfloat16 {
 template <class W> constexpr bool is_narrow = false;
 template <> constexpr bool is_narrow<int8_t> = true;
 template <> constexpr bool is_narrow<Bfloat16> = true;
+template <class W> constexpr bool is_scaled = sizeof(W) == 1;
+
+constexpr int64_t scale_group = 32;  // narrow.py: GROUP; a divisor of panel_depth
+constexpr int64_t num_groups(int64_t depth) { return divide_up(depth, scale_group); }
 
 // Panels as in products.h, with the steps of the depth in pairs (an odd one is followed by zeros). A pair of int8 is two vectors, one after
 // the other. A pair of bfloat16 shares lanes of 32 bits, the first in the low half: that widens with one operation for each.
@@ -58,13 +62,13 @@ template <class W, int64_t row> PRNN_INLINE void prefetch_pair(const W* b) {
     __builtin_prefetch(reinterpret_cast<const char*>(b) + narrow_prefetch_bytes + line);
 }
 
-// C[m][v] += scale[v] * sum_k A[m][k] * B[k][v] for M rows and NV vectors of a panel of `panel` vectors.
+// C[m][v] += sum_k A[m][k] * scale[k / scale_group][v] * B[k][v] for M rows and NV vectors of a panel of `panel` vectors.
 template <class W, int M, int NV, int panel>
 inline void narrow_tile(const W* b, const float* scale, const float* a, int64_t a_row, int64_t depth, float* c, int64_t c_row) {
   using Raw = Vec<float>::Raw;
   constexpr int width = Vec<float>::width;
   constexpr int copies = M == 1 ? 2 : 1;  // enough independent sums to hide the latency of an FMA
-  Raw sum[copies][M][NV] = {};
+  Raw sum[copies][M][NV];
   const auto step = [&](Raw(&into)[M][NV], int u, const float* a_here) __attribute__((always_inline)) {
     if constexpr (M < NV) {  // keep the fewer values in registers
       Raw broadcast[M];
@@ -93,21 +97,30 @@ inline void narrow_tile(const W* b, const float* scale, const float* a, int64_t 
       }
     }
   };
-  for (int64_t k = 0; k + 1 < depth; k += 2, b += 2 * panel * width) {
-    prefetch_pair<W, panel * width>(b);
-    step(sum[0], 0, a + k);
-    step(sum[copies - 1], 1, a + k + 1);
-  }
-  if (depth % 2) step(sum[0], 0, a + depth - 1);
+  for (int64_t k = 0; k < depth; scale += panel * width) {
+#pragma GCC unroll 2
+    for (int u = 0; u < copies; u++)
 #pragma GCC unroll 8
-  for (int m = 0; m < M; m++)
+      for (int m = 0; m < M; m++)
 #pragma GCC unroll 8
-    for (int v = 0; v < NV; v++) {
-      Vec<float> total(sum[0][m][v]);
-      if (copies > 1) total = total + Vec<float>(sum[copies - 1][m][v]);
-      if (sizeof(W) == 1) total = total * Vec<float>::load(scale + v * width);
-      (Vec<float>::load(c + m * c_row + v * width) + total).store(c + m * c_row + v * width);
+        for (int v = 0; v < NV; v++) sum[u][m][v] = Raw{};
+    const int64_t end = is_scaled<W> ? min_of(depth, k + scale_group) : depth;
+    for (; k + 1 < end; k += 2, b += 2 * panel * width) {
+      prefetch_pair<W, panel * width>(b);
+      step(sum[0], 0, a + k);
+      step(sum[copies - 1], 1, a + k + 1);
     }
+    if (k < end) step(sum[0], 0, a + k++);
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+      for (int v = 0; v < NV; v++) {
+        Vec<float> total(sum[0][m][v]);
+        if (copies > 1) total = total + Vec<float>(sum[copies - 1][m][v]);
+        if (is_scaled<W>) total = total * Vec<float>::load(scale + v * width);
+        (Vec<float>::load(c + m * c_row + v * width) + total).store(c + m * c_row + v * width);
+      }
+  }
 }
 
 // As tile_rows and full_width_rows; where registers are few, the mask that widens bfloat16 takes one of them.
@@ -123,7 +136,7 @@ inline void narrow_tile_of_rows(int64_t rows, const W* b, const float* scale, co
   if constexpr (M > full_width_rows - mask_registers<W> && NV > 2) {
     constexpr int half = 2 * Vec<float>::width;
     narrow_tile<W, M, 2, NV>(b, scale, a, a_row, depth, c, c_row);
-    narrow_tile<W, M, NV - 2, NV>(b + half * sizeof(W), sizeof(W) == 1 ? scale + half : nullptr, a, a_row, depth, c + half, c_row);
+    narrow_tile<W, M, NV - 2, NV>(b + half * sizeof(W), scale + half, a, a_row, depth, c + half, c_row);
   } else {
     narrow_tile<W, M, NV, NV>(b, scale, a, a_row, depth, c, c_row);
   }
@@ -140,13 +153,15 @@ inline void multiply_narrow_panel(const W* b, const float* scale, const float* a
     int64_t row = 0;
     for (int64_t t = 0; t < num_tiles; t++) {
       const int64_t count = divide_up(rows - row, num_tiles - t);
-      narrow_tile_of_rows<W, NV>(count, b + k * NV * Vec<float>::width, scale, a + row * a_row + k, a_row, part, c + row * c_row, c_row);
+      narrow_tile_of_rows<W, NV>(count, b + k * NV * Vec<float>::width, scale + k / scale_group * NV * Vec<float>::width,
+                                 a + row * a_row + k, a_row, part, c + row * c_row, c_row);
       row += count;
     }
   }
 }
 
-// C[rows, panels first..last) += A * B with B packed.
+// C[rows, panels first..last) += A * B with B packed. Scales lie in panels like the weights: [groups][vectors][width]; of bfloat16 there
+// are none, and none is read.
 template <class W>
 inline void multiply_narrow(const W* packed, const float* scale, int64_t columns, int64_t depth, int64_t first, int64_t last,
                             const float* a, int64_t a_row, float* c, int64_t c_row, int64_t rows) {
@@ -154,7 +169,7 @@ inline void multiply_narrow(const W* packed, const float* scale, int64_t columns
   for (int64_t panel = first; panel < last; panel++) {
     const int64_t start = panel * panel_columns(width), vectors = divide_up(columns - start, width);
     const auto multiply = [&](auto function) {
-      function(packed + start * packed_depth<W>(depth), sizeof(W) == 1 ? scale + start : nullptr, a, a_row, depth, c + start, c_row, rows);
+      function(packed + start * packed_depth<W>(depth), scale + start * num_groups(depth), a, a_row, depth, c + start, c_row, rows);
     };
     if (vectors >= 4)
       multiply(multiply_narrow_panel<W, 4>);
@@ -167,9 +182,10 @@ inline void multiply_narrow(const W* packed, const float* scale, int64_t columns
   }
 }
 
-// Packs panels [first, last) of B^T, where row j of `w` is column j of B.
+// Packs panels [first, last) of B^T, where row j of `w` is column j of B, and of its scales [columns, groups].
 template <class W>
-inline void pack_narrow_rows(const W* w, int64_t columns, int64_t depth, int64_t first, int64_t last, W* packed) {
+inline void pack_narrow_rows(const W* w, const float* scale, int64_t columns, int64_t depth, int64_t first, int64_t last, W* packed,
+                             float* packed_scale) {
   constexpr int width = Vec<float>::width;
   const int64_t deep = packed_depth<W>(depth);
   for (int64_t panel = first; panel < last; panel++) {
@@ -183,6 +199,7 @@ inline void pack_narrow_rows(const W* w, int64_t columns, int64_t depth, int64_t
       for (int64_t k = 0; k < depth; k++) column[paired ? k / 2 * 2 * vectors * width + k % 2 : k * vectors * width] = row[k];
     }
   }
+  if (is_scaled<W>) pack_rows(scale, num_groups(depth), columns, num_groups(depth), first, last, packed_scale);
 }
 
 }  // namespace prnn::PRNN_ISA

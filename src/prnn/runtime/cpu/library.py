@@ -52,7 +52,7 @@ class Layer(Structure):
         ("final_states", _states),
         ("saved", c_void_p),
         ("packed", c_void_p),
-        ("scales", c_void_p * 3),
+        ("scales", c_void_p * 2),
         ("d_y", c_void_p),
         ("d_y_row", c_int64),
         ("d_final_states", _states),
