@@ -229,11 +229,12 @@ class GpuExecutable:
 
     Attributes:
         directions: that one launch computes.
+        kernel: shared by the plans that chose it for other batches and steps; ops/launched.py launches that of the family `launched`.
     """
 
     def __init__(self, plan: GpuPlan, kernel: Kernel) -> None:
         self.problem, self.plan, self.directions = plan.problem, plan, plan.directions
-        self._kernel, self._family = kernel, _gpu_family(plan.family)
+        self.kernel, self._family = kernel, _gpu_family(plan.family)
 
     def launch(self, arguments: Arguments, stream: int) -> None:
         """Run a chunk of steps (see kernels/gpu.py) on a stream of the current context.
@@ -244,7 +245,7 @@ class GpuExecutable:
         raise_if_stopped()
         launch = self._family.launch(self.problem, self.plan.config, arguments.batch, self.directions)
         arguments.clusters_per_direction = launch.copies // self.directions
-        self._kernel.launch(launch, arguments, stream)
+        self.kernel.launch(launch, arguments, stream)
 
 
 def plan_gpu(
@@ -287,6 +288,8 @@ def _prepare_gpu(
     while True:  # ends: every round refuses one more candidate, or returns
         chosen = choose_gpu(problem, here, batch, steps, directions, backend, refused)
         kernel = _kernel(problem, device, features, chosen.family, chosen.config)
+        if not chosen.chosen.resources.ctas:  # nothing has to stay on the chip
+            return GpuExecutable(chosen, kernel)
         size = _gpu_family(chosen.family).launch(problem, chosen.config, batch, directions).cluster_size
         if kernel.local_bytes:
             reason = f"compiled, it spills {kernel.local_bytes} bytes a thread beside {kernel.registers} registers"

@@ -54,7 +54,7 @@ class GpuFacts:
         registers: of an SM; a thread takes at most `thread_registers`.
         shared_bytes: that one CTA can have.
         memory_gbytes_per_s: for what streams through: the input product.
-        half_tflops: dense, 16-bit numbers.
+        half_tflops: dense, 16-bit numbers, sums in float32.
     """
 
     name: str
@@ -67,6 +67,7 @@ class GpuFacts:
     half_tflops: int
     registers: int = 65536
     thread_registers: int = 255
+    l2_bytes: int = 50 << 20
 
     @property
     def cluster_sizes(self) -> tuple[int, ...]:
@@ -78,10 +79,23 @@ class GpuFacts:
 
 
 # Counts of clusters were asked of an H200 (cudaOccupancyMaxActiveClusters); they differ between chips of one name, so a launch asks again.
+# Those of sm_100 and sm_120 are in its proportion to the SMs; all else is from NVIDIA's data sheets.
 _HOPPER_CLUSTERS = ((1, 132), (2, 66), (4, 31), (8, 15), (16, 7))
+_SM_100_CLUSTERS = ((1, 148), (2, 74), (4, 34), (8, 16), (16, 7))
+_SM_120_CLUSTERS = ((1, 170), (2, 85), (4, 39), (8, 19))
 GPUS = {
+    "a100": GpuFacts("NVIDIA A100", "sm_80", 108, (), 1410, 163 << 10, 2039, 312, l2_bytes=40 << 20),
+    "a10": GpuFacts("NVIDIA A10", "sm_86", 72, (), 1695, 99 << 10, 600, 125, l2_bytes=6 << 20),
+    "3090": GpuFacts("NVIDIA GeForce RTX 3090", "sm_86", 82, (), 1695, 99 << 10, 936, 71, l2_bytes=6 << 20),
+    "l4": GpuFacts("NVIDIA L4", "sm_89", 58, (), 2040, 99 << 10, 300, 121, l2_bytes=48 << 20),
+    "l40s": GpuFacts("NVIDIA L40S", "sm_89", 142, (), 2520, 99 << 10, 864, 362, l2_bytes=96 << 20),
+    "4090": GpuFacts("NVIDIA GeForce RTX 4090", "sm_89", 128, (), 2520, 99 << 10, 1008, 165, l2_bytes=72 << 20),
     "h100": GpuFacts("NVIDIA H100", "sm_90a", 132, _HOPPER_CLUSTERS, 1980, 227 << 10, 3350, 989),
     "h200": GpuFacts("NVIDIA H200", "sm_90a", 132, _HOPPER_CLUSTERS, 1980, 227 << 10, 4800, 989),
+    "b200": GpuFacts("NVIDIA B200", "sm_100", 148, _SM_100_CLUSTERS, 1965, 227 << 10, 8000, 2250, l2_bytes=126 << 20),
+    "5090": GpuFacts(
+        "NVIDIA GeForce RTX 5090", "sm_120", 170, _SM_120_CLUSTERS, 2407, 99 << 10, 1792, 209, l2_bytes=96 << 20
+    ),
 }
 
 

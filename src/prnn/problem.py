@@ -8,8 +8,9 @@ from functools import cached_property
 from prnn.cells import Cell
 
 DTYPES = ("float32", "float64")  # of every engine
-WEIGHTS = ("same", "bfloat16", "int8")  # what the matrices are kept in
 HALF_DTYPES = ("float16", "bfloat16")  # of the GPU's engines: products take 16-bit numbers, all else is float32
+MATHS = ("ieee", "tf32")
+WEIGHTS = ("same", "bfloat16", "int8")  # what the matrices are kept in
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Problem:
     Attributes:
         dtype: of the arithmetic; one of DTYPES or HALF_DTYPES.
         training: the forward pass keeps what the backward pass needs.
+        math: of the products; ``tf32`` lets a GPU round their float32 factors to 10 bits of mantissa. A CPU never does.
         weights: what the matrices are kept in (see narrow.py); one of WEIGHTS. Narrow ones go with float32 and without training.
     """
 
@@ -29,11 +31,16 @@ class Problem:
     bias: bool = True
     dtype: str = "float32"
     training: bool = False
+    math: str = "ieee"
     weights: str = "same"
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES + HALF_DTYPES:
             raise ValueError(f"dtype must be one of {DTYPES + HALF_DTYPES}, got {self.dtype!r}")
+        if self.math not in MATHS or self.math == "tf32" and self.dtype != "float32":
+            raise ValueError(
+                f"math must be one of {MATHS}, and 'tf32' is of float32 only, got {self.math!r} with {self.dtype!r}"
+            )
         if self.weights not in WEIGHTS:
             raise ValueError(f"weights must be one of {WEIGHTS}, got {self.weights!r}")
         if self.weights != "same" and (self.dtype != "float32" or self.training):
@@ -58,7 +65,7 @@ class Problem:
     @cached_property
     def _hash(self) -> int:
         sizes = (self.input_size, self.hidden_size, self.proj_size)
-        return hash((self.cell, *sizes, self.bias, self.dtype, self.training, self.weights))
+        return hash((self.cell, *sizes, self.bias, self.dtype, self.training, self.math, self.weights))
 
     @property
     def output_size(self) -> int:
@@ -103,5 +110,6 @@ class Problem:
     def __str__(self) -> str:
         projection = f" projected to {self.proj_size}" if self.proj_size else ""
         mode = "training" if self.training else "inference"
+        dtype = self.dtype + (" as tf32" if self.math == "tf32" else "")
         weights = "" if self.weights == "same" else f" with {self.weights} weights"
-        return f"{self.cell.name} {self.input_size} -> {self.hidden_size}{projection}, {self.dtype}{weights}, {mode}"
+        return f"{self.cell.name} {self.input_size} -> {self.hidden_size}{projection}, {dtype}{weights}, {mode}"

@@ -11,7 +11,7 @@ from prnn.errors import PrnnFallbackWarning, UnsupportedProblem
 from prnn.ops import cuda
 
 NAMES = ["RNN", "LSTM", "GRU"]
-TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 5e-3}
+TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 5e-3, torch.float64: 1e-12}
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def assert_close(ours, theirs, dtype):
         torch.testing.assert_close(a.float(), b.float(), atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(
     "options", [{}, {"num_layers": 2, "bidirectional": True}, {"batch_first": True}, {"bias": False}]
 )
@@ -93,25 +93,24 @@ def test_dropout_acts_in_training_mode_only_where_torch_runs():
         assert not torch.equal(ours(x)[0], ours(x)[0])
 
 
-def test_float32_runs_in_torch_and_says_why():
-    ours, theirs = twins("LSTM", torch.float32, 16, 32)
-    x = torch.randn(5, 3, 16, device="cuda")
-    with (
-        torch.no_grad(),
-        pytest.warns(PrnnFallbackWarning, match="its products take float16 or bfloat16, the problem is float32"),
-    ):
-        got = ours(x)
-    assert_close(got, theirs(x), torch.float32)
+@pytest.mark.parametrize("options", [{}, {"proj_size": 5}, {"num_layers": 2, "bidirectional": True}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_other_types_and_projections_run(dtype, options):
+    ours, theirs = twins("LSTM", dtype, 16, 32, **options)
+    x = torch.randn(50, 3, 16, device="cuda", dtype=dtype)
+    with torch.no_grad():
+        assert_close(ours(x), theirs(x), dtype)
 
 
-def test_other_cells_raise_with_the_reasons():
+def test_a_gradient_of_a_cell_that_torch_lacks_raises_with_the_reasons():
     layer = prnn.nn.Recurrent(prnn.cells.mgu, 8, 8, device="cuda", dtype=torch.float16)
-    with torch.no_grad(), pytest.raises(UnsupportedProblem, match="it has rnn_tanh, rnn_relu, lstm, gru, not mgu"):
+    with pytest.raises(UnsupportedProblem, match="it has rnn_tanh, rnn_relu, lstm, gru, not mgu"):
         layer(torch.zeros(3, 2, 8, device="cuda", dtype=torch.float16))
 
 
-def test_a_user_cell_runs():
-    layer = prnn.nn.Recurrent(prnn.cells.lstm_peephole, 8, 40, device="cuda", dtype=torch.float16)
+@pytest.mark.parametrize("cell", [prnn.cells.lstm_peephole, prnn.cells.mgu], ids=lambda cell: cell.name)
+def test_a_user_cell_runs(cell):
+    layer = prnn.nn.Recurrent(cell, 8, 40, device="cuda", dtype=torch.float16)
     x = torch.randn(6, 2, 8, device="cuda", dtype=torch.float16)
     with torch.no_grad():
         got = layer(x)

@@ -13,15 +13,16 @@ from prnn.kernels import gpu
 
 HERE = Path(__file__).parent
 FLAGS = ["-std=c++20", "-O1", "-fPIC", "-shared", "-Wall", "-Wno-unknown-pragmas", "-mf16c"]
+RUN_WITH = "template <class A> void run_with(void (*kernel)(const A&), const void* args) { kernel(*static_cast<const A*>(args)); }"
 ENTRY = """
-extern "C" int run_{index}(const prnn::Arguments* args, int ctas, int cluster_size, uint64_t seed, uint64_t lost_store,
+extern "C" int run_{index}(const void* args, int ctas, int cluster_size, uint64_t seed, uint64_t lost_store,
                            char* message, int size) {{
   using namespace prnn::case_{index};
   using Kernel = prnn::{template}<Problem, Config, Cell>;
   simt::Launch launch{{ctas, Kernel::num_threads, cluster_size, sizeof(Kernel::Shared), seed}};
   launch.lost_store = lost_store, launch.waits_expire = lost_store != ~0ull;
   try {{
-    simt::launch(launch, [&] {{ Kernel::run(*args); }});
+    simt::launch(launch, [&] {{ run_with(&Kernel::run, args); }});
     return 0;
   }} catch (const simt::Fault& fault) {{
     std::snprintf(message, size, "%s", fault.what());
@@ -60,12 +61,12 @@ class Kernel:
         return message.value.decode() if failed else None
 
 
-def build(family, cases, folder, mutation=0):
+def build(family, cases, folder, mutation=0, header=None):
     """One Kernel for each of `cases` (problem, config, features); two compilers run at a time."""
     objects = [folder / "simt.o"]
     jobs = [["g++", *FLAGS[:3], "-O2", "-c", str(HERE / "simt.cpp"), "-o", str(objects[0])]]
     for start in range(0, len(cases), 4):
-        lines = ["#include <cstdio>", f'#include "{family.NAME}.cuh"']
+        lines = ["#include <cstdio>", f'#include "{header or family.NAME}.cuh"', RUN_WITH]
         for index in range(start, min(start + 4, len(cases))):
             lines.append(f"namespace prnn {{ namespace case_{index} {{\n{gpu.structs(*cases[index])}}} }}")
             lines.append(ENTRY.format(index=index, template=family.TEMPLATE))
@@ -99,7 +100,9 @@ def has_compiler():
 
 
 def to_bits(values, dtype):
-    """Numbers in a 16-bit type, as uint16."""
+    """Numbers in the type of a problem, as unsigned integers of its size."""
+    if dtype == "float32":
+        return np.asarray(values, np.float32).view(np.uint32)
     if dtype == "float16":
         return np.asarray(values, np.float32).astype(np.float16).view(np.uint16)
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
@@ -109,6 +112,8 @@ def to_bits(values, dtype):
 
 def from_bits(bits, dtype):
     """The numbers, as float64."""
+    if dtype == "float32":
+        return bits.view(np.float32).astype(np.float64)
     if dtype == "float16":
         return bits.view(np.float16).astype(np.float64)
     return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)

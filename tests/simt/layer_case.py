@@ -12,7 +12,12 @@ from prnn.packing import restart_rows
 from prnn.problem import Problem
 from prnn.specs import LayerWeights
 
-TOLERANCE = {"float16": 2e-3, "bfloat16": 1.5e-2}
+TOLERANCE = {
+    ("float16", "ieee"): 2e-3,
+    ("bfloat16", "ieee"): 1.5e-2,
+    ("float32", "tf32"): 1e-3,
+    ("float32", "ieee"): 2e-6,
+}
 
 
 @dataclass
@@ -36,7 +41,6 @@ class LayerCase:
     reverse: bool = False
     both: bool = False
     packed: bool = False
-    gates_are_float: bool = False
     chunk: int = 0
     bound: float = 1.0
     nan_row: int = -1
@@ -45,7 +49,7 @@ class LayerCase:
 
     @property
     def features(self):
-        return Features(bool(self.lengths) or self.with_restart, self.gates_are_float)
+        return Features(bool(self.lengths) or self.with_restart)
 
     @property
     def directions(self):
@@ -55,13 +59,13 @@ class LayerCase:
         p = self.problem
         parts = [
             p.cell.name,
-            p.dtype,
+            p.dtype if p.math == "ieee" else p.math,
             f"H{p.hidden_size}",
             f"T{self.steps}",
             f"B{self.batch}",
             *map(str, vars(self.config).values()),
         ]
-        names = ("with_restart", "to_initial", "reverse", "both", "packed", "gates_are_float")
+        names = ("with_restart", "to_initial", "reverse", "both", "packed")
         parts += [name for name in names if getattr(self, name)]
         parts += [f"chunk{self.chunk}"] * bool(self.chunk) + [f"lengths{len(self.lengths)}"] * bool(self.lengths)
         return "-".join(parts)
@@ -144,8 +148,7 @@ class LayerCase:
                 weights = self.weights[d]
                 flat = self.x.reshape(-1, p.input_size)[self.index[begin_row:end_row]]
                 if weights.w_ih is not None:
-                    gates = flat @ weights.w_ih.T
-                    to.gates = self._address(gates.astype(np.float32)) if self.gates_are_float else self._bits(gates)
+                    to.gates = self._address((flat @ weights.w_ih.T).astype(np.float32))
                 to.weight_hh, to.bias_ih, to.bias_hh = map(self._bits, (weights.w_hh, weights.b_ih, weights.b_hh))
                 gpu.fill(to.vectors, list(map(self._bits, weights.vectors)))
                 states = list(map(self._bits, self.initial[d]))
@@ -155,7 +158,7 @@ class LayerCase:
                 to.begin_is_float, to.end_is_float = int(not is_first), int(not is_last)
                 if self.to_initial:
                     gpu.fill(to.initial, states)
-                to.y = self.y.ctypes.data + 2 * (self.y_offset + d * width)
+                to.y = self.y.ctypes.data + p.itemsize * (self.y_offset + d * width)
                 to.restart = restarts[d]
                 to.first_gate_row, to.first_step, to.reverse = int(begin_row), first, int(reverse)
             launches.append(args)
@@ -185,4 +188,6 @@ class LayerCase:
                     f"direction {d}: NaN in {name} not where the reference has it"
                 )
                 error = np.nanmax(np.abs(got - want) / np.maximum(1, np.abs(want)), initial=0)
-                assert error <= TOLERANCE[self.problem.dtype], f"direction {d}: {name} is off by {error:.1e}"
+                assert error <= TOLERANCE[self.problem.dtype, self.problem.math], (
+                    f"direction {d}: {name} is off by {error:.1e}"
+                )

@@ -6,10 +6,12 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #ifdef SIMT_TSAN
@@ -83,6 +85,7 @@ struct Fiber : ThreadInfo {
   std::function<std::string()> waits_for;
   Where where;
   uint64_t seen_progress = 0, num_pauses = 0;
+  std::deque<std::vector<std::pair<float*, const float*>>> copies{1};  // groups, the open one last
   bool done = false, in_timed_wait = false, expired = false;
   void* tsan = nullptr;
   bool can_run() const { return !done && (!wait_over || wait_over()); }
@@ -396,5 +399,13 @@ void store_async(uint32_t* dst, uint32_t v, ptx::Mbarrier* bar, int rank) {
   if (s.serial == machine->config.lost_store) return;
   machine->in_flight.push_back(s);
   if (under_tsan) machine->deliver(machine->in_flight.size() - 1);
+}
+
+void copy_async(float* dst, const float* src) { machine->running->copies.back().emplace_back(dst, src); }
+void copy_async_commit() { machine->running->copies.emplace_back(); }
+void copy_async_wait(int groups) {
+  auto& copies = machine->running->copies;
+  for (; copies.size() > static_cast<size_t>(groups) + 1; copies.pop_front())
+    for (const auto& [dst, src] : copies.front()) *dst = src ? *src : 0.0f;
 }
 }  // namespace simt

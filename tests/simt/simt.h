@@ -45,4 +45,9 @@ void mbarrier_init(ptx::Mbarrier*, int num_arrivals);
 void mbarrier_arrive_expect_bytes(ptx::Mbarrier*, int bytes);
 bool mbarrier_wait(ptx::Mbarrier*, int parity, Where);  // false: the wait has expired
 void store_async(uint32_t* dst, uint32_t v, ptx::Mbarrier*, int rank);
+
+// A thread's own background copies of one float each, null for zero: they land when it waits for them, not before.
+void copy_async(float* dst, const float* src);
+void copy_async_commit();
+void copy_async_wait(int groups);  // for all committed groups but the last `groups`
 }  // namespace simt

@@ -8,7 +8,7 @@ from layer_case import LayerCase
 from prnn.cells import BUILTIN, cell, lstm, relu, sigmoid, tanh
 from prnn.kernels import cluster_forward
 from prnn.kernels.cluster_forward import ClusterConfig
-from prnn.problem import Problem
+from prnn.problem import MATHS, Problem
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="the emulator needs g++")
 NUM_SCHEDULES = 20
@@ -22,12 +22,12 @@ def own(a, b, d, h, c, n, u):
 
 
 def case(each, dtype, hidden, config, steps, batch, **options):
-    return LayerCase(
-        Problem(each, 5, hidden, 0, options.pop("bias", True), dtype), ClusterConfig(*config), steps, batch, **options
-    )
+    dtype, math = ("float32", dtype) if dtype in MATHS else (dtype, "ieee")
+    problem = Problem(each, 5, hidden, 0, options.pop("bias", True), dtype, math=math)
+    return LayerCase(problem, ClusterConfig(*config), steps, batch, **options)
 
 
-F16, BF16, B = "float16", "bfloat16", BUILTIN
+F16, BF16, TF32, IEEE, B = "float16", "bfloat16", "tf32", "ieee", BUILTIN
 # config: cluster_size, unit_warps, groups_per_warp, k_slices, batch_tiles
 CASES = [
     case(lstm, F16, 64, (2, 4, 1, 1, 1), 7, 8),
@@ -37,13 +37,25 @@ CASES = [
     case(B["gru"], F16, 48, (2, 2, 2, 1, 1), 7, 3, both=True, with_restart=True, to_initial=True, lengths=(7, 0, 3)),
     case(B["gru"], BF16, 33, (2, 2, 2, 2, 1), 5, 9, lengths=(5, 5, 4, 4, 3, 2, 2, 1, 0), packed=True, reverse=True, chunk=2),
     case(B["rnn_tanh"], BF16, 64, (1, 4, 2, 1, 1), 6, 5, y_offset=1),
-    case(B["rnn_relu"], F16, 40, (2, 2, 2, 1, 1), 9, 8, bound=30.0, gates_are_float=True),
+    case(B["rnn_relu"], F16, 40, (2, 2, 2, 1, 1), 9, 8, bound=30.0),
     case(B["lstm_peephole"], F16, 24, (2, 2, 1, 1, 1), 5, 4, bias=False),
     case(B["lstm_coupled"], F16, 56, (4, 1, 2, 1, 1), 5, 8, chunk=1),
     case(B["indrnn"], F16, 19, (1, 2, 2, 1, 1), 6, 10, with_restart=True),
     case(own, BF16, 17, (2, 2, 1, 1, 1), 5, 6, to_initial=True, with_restart=True, both=True),
     case(lstm, F16, 1, (1, 1, 1, 1, 1), 4, 1),
     case(lstm, F16, 136, (16, 2, 1, 2, 1), 4, 2),
+    case(lstm, TF32, 64, (2, 4, 1, 1, 1), 7, 8),
+    case(lstm, IEEE, 64, (4, 2, 1, 2, 1), 6, 13, both=True),
+    case(lstm, IEEE, 37, (2, 3, 1, 1, 2), 6, 19, lengths=tuple(range(5, -1, -1)) + (6,) * 13),
+    case(lstm, TF32, 72, (2, 5, 1, 4, 2), 5, 11, with_restart=True, chunk=2, reverse=True),
+    case(B["gru"], IEEE, 48, (2, 2, 2, 1, 1), 7, 3, both=True, with_restart=True, to_initial=True, lengths=(7, 0, 3)),
+    case(B["gru"], IEEE, 33, (2, 2, 2, 2, 1), 5, 9, lengths=(5, 5, 4, 4, 3, 2, 2, 1, 0), packed=True, reverse=True, chunk=2),
+    case(B["rnn_tanh"], IEEE, 64, (1, 4, 2, 1, 1), 6, 5, y_offset=1),
+    case(B["rnn_relu"], TF32, 39, (2, 2, 2, 1, 1), 9, 8, bound=10.0),
+    case(B["lstm_peephole"], IEEE, 23, (2, 2, 1, 1, 1), 5, 4, bias=False),
+    case(own, TF32, 17, (2, 2, 1, 1, 1), 5, 6, to_initial=True, with_restart=True, both=True),
+    case(lstm, IEEE, 1, (1, 1, 1, 1, 1), 4, 1),
+    case(B["indrnn"], TF32, 19, (1, 2, 2, 1, 1), 6, 10, with_restart=True),
 ]  # fmt: skip
 
 
@@ -78,7 +90,7 @@ def test_a_launch_is_as_large_as_the_kernel(kernels, index):
     assert (launch.threads, launch.shared_bytes) == (kernels[index].threads, kernels[index].shared_bytes)
 
 
-@pytest.mark.parametrize("index", [0, 1, 4])
+@pytest.mark.parametrize("index", [0, 1, 4, 14, 15])
 def test_nan_reaches_its_own_row_only(kernels, index):
     each = CASES[index]
     each.nan_row = 2
@@ -90,7 +102,7 @@ def test_nan_reaches_its_own_row_only(kernels, index):
         each.nan_row = -1
 
 
-@pytest.mark.parametrize("index", [0, 1, 2, 13])
+@pytest.mark.parametrize("index", [0, 1, 2, 13, 15])
 def test_a_lost_message_ends_the_launch_with_nan_and_says_so(kernels, index):
     each = CASES[index]
     each.draw()
@@ -100,9 +112,10 @@ def test_a_lost_message_ends_the_launch_with_nan_and_says_so(kernels, index):
         assert any(np.isnan(ends[0]).any() for _, ends in each.results())
 
 
-@pytest.mark.parametrize(("mutation", "index"), [(1, 0), (2, 0), (3, 1)])
+@pytest.mark.parametrize(("mutation", "index"), [(1, 0), (2, 0), (3, 1), (4, 2)])
 def test_a_deliberate_fault_is_found(tmp_path, mutation, index):
-    """1: a wait left out in all warps but the first; 2: a wrong phase; 3: no barrier before the reduction."""
+    """1: a wait left out in all warps but the first; 2: a wrong phase; 3: no barrier before the reduction. 4: gates used
+    before they are there."""
     each = CASES[index]
     (kernel,) = build(cluster_forward, [(each.problem, each.config, each.features)], tmp_path, mutation)
     each.draw()

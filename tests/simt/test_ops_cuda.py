@@ -23,10 +23,11 @@ KINDS = {"lstm": cells.lstm, "gru": cells.gru}
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory):
-    keys = [(kind, masked) for kind in KINDS for masked in (False, True)]
+    types = [("float16", "ieee"), ("float32", "ieee"), ("float32", "tf32")]
+    keys = [(kind, *each, masked) for kind in KINDS for each in types for masked in (False, True)]
     problems = [
-        (Problem(KINDS[kind], SIZE, HIDDEN, dtype="float16"), CONFIG, Features(masked, gates_are_float=True))
-        for kind, masked in keys
+        (Problem(KINDS[kind], SIZE, HIDDEN, dtype=dtype, math=math), CONFIG, Features(masked))
+        for kind, dtype, math, masked in keys
     ]
     return dict(zip(keys, build(cluster_forward, problems, tmp_path_factory.mktemp("simt"))))
 
@@ -37,36 +38,37 @@ def emulated(kernels, monkeypatch):
     seeds = iter(range(1000))
 
     def prepare(problem, device, features, batch, steps, directions, backend):
-        kernel = kernels[problem.cell.name, features.is_masked]
+        kernel = kernels[problem.cell.name, problem.dtype, problem.math, features.is_masked]
 
         def launch(arguments, stream):
             launch = cluster_forward.launch(problem, CONFIG, arguments.batch, directions)
             arguments.clusters_per_direction = launch.copies // directions
             assert kernel(launch, arguments, next(seeds)) is None
 
-        return SimpleNamespace(launch=launch)
+        return SimpleNamespace(launch=launch, problem=problem, plan=SimpleNamespace(family=cluster_forward.NAME))
 
     monkeypatch.setattr(engine, "prepare_gpu", prepare)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
 
 
-def arguments(kind, direction, to_initial=False):
+def arguments(kind, direction, to_initial=False, dtype=torch.float16):
     torch.manual_seed(0)
     cell = KINDS[kind]
     problem = Problem(cell, SIZE, HIDDEN)
     count = 2 if direction == "both" else 1
-    x = torch.rand(STEPS, BATCH, SIZE).half() * 2 - 1
-    states = [torch.rand(count, BATCH, HIDDEN).half() * 2 - 1 for _ in cell.states]
-    weights = [torch.rand(shape).half() * 0.4 - 0.2 for _ in range(count) for shape in problem.weight_shapes.values()]
+    x = torch.rand(STEPS, BATCH, SIZE).to(dtype) * 2 - 1
+    states = [torch.rand(count, BATCH, HIDDEN).to(dtype) * 2 - 1 for _ in cell.states]
+    shapes = list(problem.weight_shapes.values())
+    weights = [torch.rand(shape).to(dtype) * 0.4 - 0.2 for _ in range(count) for shape in shapes]
     return x, states, weights, Layer(key_of(cell), SIZE, HIDDEN, 0, True, direction, to_initial)
 
 
-def compare(x, states, weights, config, batch_sizes=None, lengths=None, reset=None):
+def compare(x, states, weights, config, batch_sizes=None, lengths=None, reset=None, tolerance=4e-3):
     got, got_ends = cuda.run(x, states, weights, batch_sizes, lengths, reset, config)
     want, want_ends, _ = cpu.run(x, states, weights, batch_sizes, lengths, reset, config, False)
     for ours, theirs in zip([got, *got_ends], [want, *want_ends]):
-        torch.testing.assert_close(ours, theirs, atol=4e-3, rtol=0)
+        torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "both"])
@@ -75,6 +77,39 @@ def test_plain(kind, direction, monkeypatch):
     compare(*arguments(kind, direction))
     monkeypatch.setattr(cuda, "WORKSPACE_BYTES", 2 * BATCH * HIDDEN * 4 * 2)  # a step or two at a time
     compare(*arguments(kind, direction))
+
+
+@pytest.fixture
+def matmul():
+    """The switches of PyTorch's plain products."""
+    switches = torch.backends.cuda.matmul
+    kept = switches.allow_tf32
+    yield switches
+    switches.allow_tf32 = kept
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_float32_is_as_exact_as_the_switch_of_rnns_says(kind, matmul, monkeypatch):
+    """Not as that of plain products says, which is as it was afterwards."""
+    for plain in (False, True):
+        matmul.allow_tf32 = plain
+        for allowed, tolerance in ((True, 2e-3), (False, 1e-6)):
+            monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", allowed)
+            assert cuda.allows_tf32() is allowed
+            given = arguments(kind, "both", dtype=torch.float32)
+            compare(*given, lengths=torch.tensor([6, 0, 3, 5, 1, 6, 2, 2, 4, 6, 0]), tolerance=tolerance)
+            assert matmul.allow_tf32 is plain
+
+
+def test_precision_of_products_is_set_for_a_call_and_put_back(matmul):
+    for plain in (False, True):
+        matmul.allow_tf32 = plain
+        for wanted in (False, True):
+            with pytest.raises(KeyError), cuda.float32_products(wanted):
+                name = "fp32_precision" if cuda._HAS_PRECISION else "allow_tf32"
+                assert (getattr(matmul, name) in ("tf32", True)) == wanted
+                raise KeyError
+            assert matmul.allow_tf32 is plain
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "both"])

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prnn.bench.gpu.suites import FALLBACK
 from prnn.bench.rows import Row
 from prnn.bench.text import microseconds
 from prnn.errors import MissingDependency, PrnnError
@@ -16,17 +17,15 @@ if TYPE_CHECKING:
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
-Panel = tuple[str, str, int]  # cell, pass, steps
-
 MOST = 4.0  # the ratio where colours end, either way
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
 LINES = {"prnn": "-o", "best peer": "--s", "floor": ":"}
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Write ``{suite}-{threads}-ratio.png`` and ``{suite}-{threads}-step.png`` for every suite and number of threads.
 
-    A row whose result was not right, or that this library failed, is left out.
+    Rows of networks become ``{suite}-{threads}-networks.png``. A row whose result was not right, or that this library failed, is left out.
 
     Returns:
         The files written.
@@ -43,7 +42,11 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
     written = []
     for suite, threads in sorted({(row["suite"], row["threads"]) for row in rows}):
         chosen = [row for row in rows if (row["suite"], row["threads"]) == (suite, threads)]
-        for name, figure in (("ratio", ratios(chosen)), ("step", steps(chosen))):
+        named = [row for row in chosen if "network" in row]
+        grid = [row for row in chosen if "network" not in row]
+        figures = {"networks": networks(named)} if named else {}
+        figures |= {"ratio": ratios(grid), "step": steps(grid)} if grid else {}
+        for name, figure in figures.items():
             path = folder / f"{suite}-{threads}-{name}.png"
             figure.savefig(path, format="png", dpi=110, facecolor="white")
             written.append(path)
@@ -52,7 +55,8 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 def ratios(rows: Sequence[Row]) -> Figure:
     """A heat map over hidden size and batch for every cell and number of steps; blue where this library is ahead."""
-    figure = _panels(rows, _ratio_panel, "Best peer's time over prnn's (above 1: prnn is faster)", height=2.0)
+    height = max(2.0, 0.36 * len({row["batch"] for row in rows}))
+    figure = _panels(rows, _ratio_panel, "Best peer's time over prnn's (above 1: prnn is faster)", height)
     from matplotlib.cm import ScalarMappable
 
     bar = figure.colorbar(
@@ -78,30 +82,60 @@ def steps(rows: Sequence[Row]) -> Figure:
     return figure
 
 
+def networks(rows: Sequence[Row]) -> Figure:
+    """A bar for every network and dtype: how many times as fast as the best peer; pale where PyTorch's own implementation ran."""
+    from matplotlib.figure import Figure
+
+    rows = [row for row in rows if row["ratio"] is not None][::-1]
+    figure = Figure(figsize=(11, 1.5 + 0.24 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    labels = [f"{row['network']}, {row['cell']} {row['hidden']}, {_arithmetic(row)}" for row in rows]
+    colours = [(COLOURS[0], 0.3 if row["family"] == FALLBACK else 1.0) for row in rows]
+    bars = axes.barh(range(len(rows)), [row["ratio"] or 0.0 for row in rows], color=colours)
+    axes.bar_label(bars, [f" {row['ratio']:.2f} {_short(row['best_peer'] or '')}" for row in rows], fontsize=7)
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set(xscale="log", xlabel="times as fast as the best peer", ylim=(-0.6, len(rows) - 0.4))
+    axes.set_yticks(range(len(rows)), labels, fontsize=7)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.margins(x=0.2)
+    figure.suptitle(f"Best peer's time over prnn's\n{rows[0]['device']}, {rows[0]['commit']}" if rows else "")
+    return figure
+
+
+def _arithmetic(row: Row) -> str:
+    return f"{row['dtype']} {row['math']}".strip()
+
+
 def _panels(rows: Sequence[Row], panel: Callable[[Axes, list[Row]], None], title: str, height: float) -> Figure:
-    """A figure with a column for every cell and a line for every pass and number of steps; each as the rows first name it."""
+    """A figure with a column for every cell and a line for every dtype, pass and number of steps; each as the rows first name it."""
     from matplotlib.figure import Figure
 
     cells = list(dict.fromkeys(row["cell"] for row in rows))
-    modes = list(dict.fromkeys((row["pass"], row["steps"]) for row in rows))
+    modes = list(dict.fromkeys(map(_mode, rows)))
     figure = Figure(figsize=(1.5 + 4 * len(cells), 1.2 + height * len(modes)), layout="constrained")
     grid = figure.subplots(len(modes), len(cells), squeeze=False)
-    for line, (mode, num_steps) in zip(grid, modes):
+    dtypes = list(dict.fromkeys(map(_arithmetic, rows)))
+    for line, (arithmetic, pass_, num_steps) in zip(grid, modes):
+        what = (
+            "streaming, one step a call"
+            if (pass_, num_steps) == ("forward", 1)
+            else f"{pass_}, {num_steps} steps a call"
+        )
         for axes, cell in zip(line, cells):
-            key = (cell, mode, num_steps)
-            panel(axes, [row for row in rows if (row["cell"], row["pass"], row["steps"]) == key])
-            what = (
-                "streaming, one step a call"
-                if (mode, num_steps) == ("forward", 1)
-                else f"{mode}, {num_steps} steps a call"
-            )
-            axes.set_title(f"{cell}, {what}", fontsize=10)
+            key = (arithmetic, pass_, num_steps)
+            panel(axes, [row for row in rows if row["cell"] == cell and _mode(row) == key])
+            axes.set_title(f"{cell}, {f'{arithmetic}, ' if len(dtypes) > 1 else ''}{what}", fontsize=10)
     threads = rows[0]["threads"]
-    where = (
-        f"{rows[0]['device']}, {threads} thread{'s' if threads > 1 else ''}, {rows[0]['dtype']}, {rows[0]['commit']}"
-    )
-    figure.suptitle(f"{title}\n{where}")
+    where = [rows[0]["device"]]
+    if rows[0]["suite"].startswith("cpu"):
+        where.append(f"{threads} thread{'s' if threads > 1 else ''}")
+    where += [rows[0]["dtype"]] if len(dtypes) == 1 else []
+    figure.suptitle(f"{title}\n{', '.join([*where, rows[0]['commit']])}")
     return figure
+
+
+def _mode(row: Row) -> tuple[str, str, int]:
+    return _arithmetic(row), row["pass"], row["steps"]
 
 
 def _ratio_panel(axes: Axes, rows: list[Row]) -> None:
@@ -113,14 +147,24 @@ def _ratio_panel(axes: Axes, rows: list[Row]) -> None:
         if row["ratio"] is None:
             continue
         place = batches.index(row["batch"]), hiddens.index(row["hidden"])
+        if row["family"] == FALLBACK:
+            axes.text(*place[::-1], "not ours", ha="center", va="center", fontsize=7, color="grey")
+            continue
         table[place] = row["ratio"]
         dark = not 1 / 2 < row["ratio"] < 2
-        text = f"{row['ratio']:.2f}\n{row['best_peer']}"
+        text = f"{row['ratio']:.2f}\n{_short(row['best_peer'] or '')}"
         axes.text(*place[::-1], text, ha="center", va="center", fontsize=7, color="white" if dark else "black")
     axes.imshow(table, cmap="RdBu", norm=_colours(), aspect="auto", origin="lower")
     axes.set(xlabel="hidden size (units)", ylabel="batch (sequences)")
     axes.set_xticks(range(len(hiddens)), [str(each) for each in hiddens])
     axes.set_yticks(range(len(batches)), [str(each) for each in batches])
+
+
+def _short(peer: str) -> str:
+    """A peer's name without what all algorithms of cuDNN have in common."""
+    for part in ("cudnn_", "persist_", "static_"):
+        peer = peer.removeprefix(part)
+    return peer
 
 
 def _step_panel(axes: Axes, rows: list[Row]) -> None:
@@ -130,7 +174,7 @@ def _step_panel(axes: Axes, rows: list[Row]) -> None:
         chosen = [row for row in rows if row["batch"] == batch]
         hiddens = [row["hidden"] for row in chosen]
         values = {
-            "prnn": [row["ours_us"] or float("nan") for row in chosen],
+            "prnn": [(row["ours_us"] if row["family"] != FALLBACK else None) or float("nan") for row in chosen],
             "best peer": [min(row["peers"].values(), default=float("nan")) for row in chosen],
             "floor": [row["floor_us"] for row in chosen],
         }

@@ -111,7 +111,10 @@ def as_row(suite: str, origin: Origin, workload: Workload, measured: Measured, m
     best_peer = min(medians, key=medians.__getitem__, default=None)
     return {
         "suite": suite,
-        **origin,
+        "device": origin["device"],
+        "versions": origin["versions"],
+        "commit": origin["commit"],
+        "date": origin["date"],
         "cell": workload.cell,
         "dtype": "fp32",
         "math": "ieee",

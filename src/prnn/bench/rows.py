@@ -11,8 +11,8 @@ from prnn.bench.workload import Workload
 from prnn.errors import PrnnError
 
 # Written as a call because of the key "pass".
-Row = TypedDict(
-    "Row",
+_Row = TypedDict(
+    "_Row",
     {
         "suite": str,
         "device": str,
@@ -45,7 +45,17 @@ Row = TypedDict(
         "checked": bool,  # every output was within the tolerance of docs/numerics.md in this very run
     },
 )
-KEYS = frozenset(Row.__annotations__)
+KEYS = frozenset(_Row.__annotations__)
+
+
+class Row(_Row, total=False):
+    """A row; these keys may be absent."""
+
+    network: str  # whose sizes these are
+    refused: dict[str, str]  # peer -> why it is not among `peers`
+
+
+OPTIONAL_KEYS = frozenset(Row.__annotations__) - KEYS
 
 
 def workload_of(row: Row) -> Workload:
@@ -74,7 +84,7 @@ def load(paths: Iterable[Path]) -> list[Row]:
         except (OSError, ValueError) as error:
             raise PrnnError(f"cannot read rows from {path}: {error}") from error
         for number, row in enumerate(found if isinstance(found, list) else [found]):
-            different = sorted(KEYS ^ (row.keys() if isinstance(row, dict) else set()))
+            different = sorted(KEYS ^ (row.keys() - OPTIONAL_KEYS if isinstance(row, dict) else set()))
             if different:
                 raise PrnnError(f"row {number} of {path} has missing or unknown keys: {', '.join(map(str, different))}")
             rows.append(row)

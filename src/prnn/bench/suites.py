@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from prnn.bench.workload import PASSES, Workload
 from prnn.cells import BUILTIN
@@ -45,10 +46,16 @@ SUITES = {suite.name: suite for suite in (_cpu(),)}
 _SIZES = {"H": "hidden", "B": "batch", "T": "steps", "I": "input"}
 
 
-def selector(text: str) -> Callable[[Workload], bool]:
+_WORDS: dict[str, Collection[str]] = {"cell": BUILTIN, "mode": PASSES}
+
+
+def selector(text: str, words: Mapping[str, Collection[str]] = _WORDS) -> Callable[[Any], bool]:
     """What `--rows` keeps: terms with commas between, as in ``lstm,H=256,T=1``.
 
-    A term is a cell, a pass or a size. Terms of one kind are alternatives (``H=64,H=128``); every kind that occurs must match.
+    A term is a word (a cell, a pass) or a size. Terms of one kind are alternatives (``H=64,H=128``); every kind that occurs must match.
+
+    Args:
+        words: attribute of a workload -> words that it may be.
 
     Raises:
         ValueError: a term is none of these.
@@ -58,13 +65,11 @@ def selector(text: str) -> Callable[[Workload], bool]:
         key, _, value = term.partition("=")
         if key in _SIZES and value.isdecimal():
             allowed.setdefault(_SIZES[key], set()).add(int(value))
-        elif term in BUILTIN:
-            allowed.setdefault("cell", set()).add(term)
-        elif term in PASSES:
-            allowed.setdefault("mode", set()).add(term)
+        elif kind := next((each for each, members in words.items() if term in members), None):
+            allowed.setdefault(kind, set()).add(term)
         else:
             raise ValueError(
-                f"{term!r} selects no rows: give cells ({', '.join(BUILTIN)}), passes ({', '.join(PASSES)}) "
+                f"{term!r} selects no rows: give {', '.join(word for members in words.values() for word in members)} "
                 f"or sizes ({', '.join(f'{size}=number' for size in _SIZES)}), separated by commas"
             )
     return lambda workload: all(getattr(workload, name) in values for name, values in allowed.items())

@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch", type=_positive, default=1, metavar="B", help="sequences at a time (default: 1)")
     parser.add_argument("--steps", type=_positive, default=100, metavar="T", help="timesteps a call (default: 100)")
-    parser.add_argument("--dtype", choices=DTYPES + HALF_DTYPES, default="float32")
+    parser.add_argument(
+        "--dtype", choices=(*DTYPES, *HALF_DTYPES, "tf32"), default="float32", help="tf32: float32 tensors"
+    )
     parser.add_argument(
         "--weights", choices=WEIGHTS, default="same", help="what the matrices are kept in (default: same)"
     )
@@ -64,13 +66,15 @@ def run(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace) -> Plan | GpuPlan:
     cell = _cell(args.cell, args.cell_path)
     input_size = args.hidden if args.input is None else args.input
+    dtype, math = ("float32", "tf32") if args.dtype == "tf32" else (args.dtype, "ieee")
     problem = Problem(
         cell,
         input_size,
         args.hidden,
         args.proj,
-        dtype=args.dtype,
+        dtype=dtype,
         training=args.training,
+        math=math,
         weights=args.weights,
     )
     if args.device != "cpu":
@@ -101,7 +105,7 @@ def _as_data(plan: Plan | GpuPlan) -> dict[str, Any]:
         "family": plan.family,
         "config": dataclasses.asdict(plan.config),
         "step_us": plan.step_us,
-        "weights_in": plan.cost.home if isinstance(plan, Plan) else "registers",
+        "weights_in": plan.cost.home if isinstance(plan, Plan) else plan.weights_in,
         "candidates": [
             {**dataclasses.asdict(each), "step_us": each.cost.step_us if each.cost else None}
             for each in plan.candidates

@@ -16,10 +16,12 @@ from prnn.problem import Problem
 NAME = "cluster_forward"
 TEMPLATE = "ClusterForward"
 MAX_WARPS = 16
+_STAGES = 4  # of the kernel's ring of gates
 # Addresses, loop counters and temporaries beside what a thread keeps: the least and the most that NVRTC 13 gave them over 164
 # configurations of five cells for sm_90a. Masks take most of the difference.
 _LEAST_OTHER_REGISTERS = 12
-_OTHER_REGISTERS, _OTHER_REGISTERS_OF_A_TILE = 40, 16  # a tile of each group of units
+_OTHER_REGISTERS, _OTHER_REGISTERS_OF_A_TILE = 64, 24  # a tile of each group of units
+_OTHER_REGISTERS_OF_SPLITTING = 16
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,12 @@ def configs(problem: Problem, facts: GpuFacts) -> tuple[ClusterConfig, ...]:
     """See gpu.GpuFamily."""
     rows = len(problem.cell.recurrent_gates)
     groups_per_warp = 2 if rows % 2 else 1  # whole tiles of two blocks of rows
-    groups = -(-problem.hidden_size // 8)
+    groups, chunk = -(-problem.hidden_size // 8), gpu.units_per_chunk(problem)
     found = []
-    for cluster_size, k_slices, batch_tiles in product(facts.cluster_sizes or (1,), (1, 2, 4), (1, 2, 4)):
+    for cluster_size, k_slices, batch_tiles in product(facts.cluster_sizes or (1,), (1, 2, 4, 8), (1, 2, 4)):
         unit_warps = -(-groups // (cluster_size * groups_per_warp))
         idle = cluster_size > 1 and -(-groups // groups_per_warp) <= cluster_size // 2
-        if unit_warps * k_slices <= MAX_WARPS and not idle and 32 * k_slices <= max(32, problem.hidden_size):
+        if unit_warps * k_slices <= MAX_WARPS and not idle and (k_slices - 1) * chunk < problem.hidden_size:
             found.append(ClusterConfig(cluster_size, unit_warps, groups_per_warp, k_slices, batch_tiles))
     if not found:  # so that the list of candidates says what stops the family
         largest = max(facts.cluster_sizes or (1,))
@@ -69,8 +71,8 @@ def refuse(problem: Problem, config: ClusterConfig, facts: GpuFacts) -> str | No
     cell = problem.cell
     if not facts.cluster_sizes:
         return f"{facts.name} ({facts.arch}) has no thread-block clusters, which exist from sm_90 on"
-    if problem.dtype not in gpu.SCALARS:
-        return f"its products take {' or '.join(gpu.SCALARS)}, the problem is {problem.dtype}"
+    if problem.dtype == "float64":
+        return f"its products take float16, bfloat16 or float32, the problem is {problem.dtype}"
     if problem.training:
         return "it keeps nothing for a backward pass"
     if problem.proj_size:
@@ -84,33 +86,31 @@ def refuse(problem: Problem, config: ClusterConfig, facts: GpuFacts) -> str | No
     return gpu.too_many(cell) or budget.refuse_cta(resources(problem, config), facts)
 
 
-def _tiles(problem: Problem, config: ClusterConfig) -> tuple[int, int]:
-    """Tiles of 16 rows of R that a warp holds, and their steps of 16 over K."""
-    tiles = (config.groups_per_warp * len(problem.cell.recurrent_gates) + 1) // 2
-    return tiles, 2 * -(-problem.hidden_size // (32 * config.k_slices))
-
-
 def resources(problem: Problem, config: ClusterConfig) -> Resources:
     """See gpu.GpuFamily."""
     program = problem.cell.program
-    tiles, k_steps = _tiles(problem, config)
-    weights = tiles * k_steps * 4
+    tiles = (config.groups_per_warp * len(problem.cell.recurrent_gates) + 1) // 2  # of 16 rows of R that a warp holds
+    chunks = -(-problem.hidden_size // (gpu.units_per_chunk(problem) * config.k_slices))
+    weights = tiles * chunks * gpu.chunk_registers(problem)
     cells = 2 * config.groups_per_warp * config.batch_tiles
-    kept = cells * (len(program.states) + program.num_input_slots)
+    kept = cells * len(program.states)
     kept += config.groups_per_warp * (len(program.slots) + len(program.vectors))
     warps = config.unit_warps * config.k_slices
-    exchanged = 2 * config.batch_tiles * (2 * k_steps * config.k_slices) * 128 if tiles else 256 * config.batch_tiles
+    exchanged = 2 * config.batch_tiles * (4 * chunks * config.k_slices) * 128 if tiles else 256 * config.batch_tiles
     slices = config.k_slices - 1
     partial = config.batch_tiles * (slices * config.unit_warps * max(tiles * 4, 1) if slices else 1) * 128
-    barriers = 16 * config.batch_tiles
-    known = weights + 12 * tiles + kept
+    gates = _STAGES * cells * max(program.num_input_slots, 1) * config.unit_warps * 128
+    barriers = 16 * config.batch_tiles + 4
+    known = weights + 4 * tiles * config.batch_tiles * (2 if tiles * config.batch_tiles < 4 else 1) + kept
     others = _OTHER_REGISTERS + _OTHER_REGISTERS_OF_A_TILE * config.batch_tiles * config.groups_per_warp
+    if gpu.is_split(problem):
+        others += _OTHER_REGISTERS_OF_SPLITTING
     return Resources(
         registers=known + others,
         least_registers=known + _LEAST_OTHER_REGISTERS,
         weight_registers=weights,
         threads=32 * warps,
-        shared_bytes=-(-(exchanged + partial + barriers) // 128) * 128,
+        shared_bytes=-(-(exchanged + partial + gates + barriers) // 128) * 128,
         ctas=config.cluster_size,
         sequences=8 * config.batch_tiles,
     )
@@ -131,4 +131,4 @@ def launch(problem: Problem, config: ClusterConfig, batch: int, directions: int)
 def exchanges(problem: Problem, config: ClusterConfig, batch: int) -> tuple[int, int]:
     """See gpu.GpuFamily."""
     served = min(batch, 8 * config.batch_tiles)
-    return config.cluster_size, 2 * problem.hidden_size * served
+    return config.cluster_size, problem.itemsize * problem.hidden_size * served

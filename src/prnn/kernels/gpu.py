@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Sequence
 from ctypes import Structure, c_int, c_int64, c_longlong, c_uint32, c_void_p
 from dataclasses import dataclass, fields
 from functools import cache
@@ -17,11 +18,18 @@ from typing import Any, Protocol
 from prnn.cells import Cell
 from prnn.cells.emit_c import emit_cell
 from prnn.facts import GpuFacts
-from prnn.problem import Problem
+from prnn.problem import DTYPES, Problem
 
 SOURCES = Path(__file__).parent / "cuda"
 ENTRY = "prnn_kernel"
-SCALARS = {"float16": "ptx::Half", "bfloat16": "ptx::Bfloat16"}
+# (dtype, math) -> how the factors of products are encoded.
+SCALARS = {
+    ("float16", "ieee"): "ptx::Half",
+    ("bfloat16", "ieee"): "ptx::Bfloat16",
+    ("float32", "tf32"): "ptx::Tf32",
+    ("float32", "ieee"): "ptx::Ieee",
+    ("float64", "ieee"): "double",
+}
 # Of parts/layer.cuh.
 MAX_STATES, MAX_VECTORS, MAX_DIRECTIONS = 8, 8, 2
 
@@ -32,11 +40,9 @@ class Features:
 
     Attributes:
         is_masked: sequences have lengths of their own, or restart.
-        gates_are_float: the input product arrives as float32, not in the problem's dtype.
     """
 
     is_masked: bool = False
-    gates_are_float: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Resources:
         registers: of a thread, at most, whatever the features; `weight_registers` of them hold R.
         least_registers: with fewer it spills for certain. In between the compiler decides, and what spills is refused once it is compiled.
         threads, shared_bytes: of a CTA.
-        ctas: that hold one copy of R.
+        ctas: that hold one copy of R; 0: nobody does, R is read from memory in every step.
         sequences: that a copy of R serves.
     """
 
@@ -75,7 +81,7 @@ class GpuFamily(Protocol):
     """What plan/ and runtime/ ask of a family. A config is a frozen dataclass of whole numbers: the struct Config of the kernel."""
 
     NAME: str
-    TEMPLATE: str  # struct template of the kernel, in cuda/NAME.cuh
+    TEMPLATE: str  # struct template of the kernel
 
     def configs(self, problem: Problem, facts: GpuFacts) -> tuple[Any, ...]:
         """Every configuration that could make sense."""
@@ -100,6 +106,24 @@ class GpuFamily(Protocol):
     def exchanges(self, problem: Problem, config: Any, batch: int) -> tuple[int, int]:
         """CTAs that wait for one another in a step, and bytes that each of them receives."""
         ...
+
+
+# ---- what parts/products.cuh says of a type
+
+
+def units_per_chunk(problem: Problem) -> int:
+    """Units of K that the four lanes of a row read together, 16 bytes each."""
+    return 64 // problem.itemsize
+
+
+def is_split(problem: Problem) -> bool:
+    """True if a product of float32 is three of TF32, whose factors are kept in two parts each."""
+    return problem.dtype == "float32" and problem.math == "ieee"
+
+
+def chunk_registers(problem: Problem) -> int:
+    """Registers that hold a lane's part of 16 rows of R over a chunk."""
+    return 16 if is_split(problem) else 8
 
 
 # ---- text
@@ -133,13 +157,14 @@ def structs(problem: Problem, config: Any, features: Features) -> str:
     lines = [
         f"// {problem}",
         "struct Problem {",
-        f"  using Scalar = {SCALARS[problem.dtype]};",
+        f"  using Scalar = {SCALARS[problem.dtype, problem.math]};",
         f"  static constexpr int hidden = {problem.hidden_size};",
+        f"  static constexpr int output = {problem.output_size};",
         f"  static constexpr int num_input_gates = {len(cell.input_gates)};",
         f"  static constexpr bool is_masked = {str(features.is_masked).lower()};",
-        f"  static constexpr bool gates_are_float = {str(features.gates_are_float).lower()};",
-        _gate_of_slot("input_gate", input_gates),
-        _gate_of_slot("recurrent_gate", recurrent_gates),
+        _table("input_gate", input_gates),
+        _table("recurrent_gate", recurrent_gates),
+        _table("product_stage", program.product_stage),
         "};",
         "struct Config {",
         *(f"  static constexpr int {each.name} = {getattr(config, each.name)};" for each in fields(config)),
@@ -149,20 +174,23 @@ def structs(problem: Problem, config: Any, features: Features) -> str:
     return "\n".join(lines)
 
 
-def _gate_of_slot(name: str, gates: list[int]) -> str:
+def _table(name: str, values: Sequence[int]) -> str:
     """A function, since device code cannot index a constant array of a class."""
-    cases = " : ".join(f"slot == {slot} ? {gate}" for slot, gate in enumerate(gates))
-    return f"  static constexpr PTX_FN int {name}(int slot) {{ return {cases} : -1; }}"
+    cases = "".join(f"i == {index} ? {value} : " for index, value in enumerate(values))
+    return f"  static constexpr PTX_FN int {name}(int i) {{ return {cases}-1; }}"
 
 
-def text(name: str, template: str, problem: Problem, config: Any, features: Features) -> str:
-    """The whole text of a kernel: the struct `template` of cuda/`name`.cuh."""
+def text(
+    name: str, template: str, problem: Problem, config: Any, features: Features, arguments: str = "Arguments"
+) -> str:
+    """The whole text of a kernel: the struct `template` of cuda/`name`.cuh, which takes the struct `arguments`."""
     entry = (
         f"using Kernel = prnn::{template}<prnn::Problem, prnn::Config, prnn::Cell>;\n"
-        f"PTX_KERNEL(Kernel::num_threads) {ENTRY}(PTX_PARAMETER prnn::Arguments args) {{ Kernel::run(args); }}"
+        f"PTX_KERNEL(Kernel::num_threads) {ENTRY}(PTX_PARAMETER prnn::{arguments} args) {{ Kernel::run(args); }}"
     )
     generated = f"namespace prnn {{\n{structs(problem, config, features)}}}  // namespace prnn"
-    return "\n".join([include(f"{name}.cuh"), generated, entry, ""])
+    exact = f"#define PRNN_IS_EXACT {int(problem.dtype in DTYPES and problem.math == 'ieee')}"
+    return "\n".join([exact, include(f"{name}.cuh"), generated, entry, ""])
 
 
 # ---- arguments

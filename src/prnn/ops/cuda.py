@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -13,10 +14,11 @@ from torch import Tensor
 
 from prnn import engine
 from prnn.errors import BuildError, MissingDependency, PrnnFallbackWarning, UnsupportedProblem
-from prnn.kernels import gpu
+from prnn.kernels import gpu, launched
 from prnn.kernels.gpu import Features
 from prnn.ops import torch_layer
 from prnn.ops.arguments import ARITHMETIC, Layer, Plan, check, plan_of
+from prnn.ops.launched import Loop, loop
 from prnn.packing import check_batch_sizes, check_lengths, restart_rows
 from prnn.problem import Problem
 
@@ -66,8 +68,32 @@ def _warn(text: str) -> None:
 
 
 @cache
-def _problem(config: Layer, dtype: torch.dtype) -> Problem:
-    return Problem(plan_of(config, dtype, False).cell, *config[1:5], str(dtype).removeprefix("torch."))
+def _problem(config: Layer, dtype: torch.dtype, math: str) -> Problem:
+    return Problem(plan_of(config, dtype, False).cell, *config[1:5], str(dtype).removeprefix("torch."), math=math)
+
+
+def allows_tf32() -> bool:
+    """True if float32 layers may round their products to TF32: what PyTorch says of its own RNNs, not of plain matrix products."""
+    rnn: Any = getattr(torch.backends.cudnn, "rnn", None)
+    precision = getattr(rnn, "fp32_precision", None)  # torch 2.9 and newer; the older switch sets it too
+    return bool(torch.backends.cudnn.allow_tf32) if precision is None else precision == "tf32"
+
+
+@contextmanager
+def float32_products(tf32: bool) -> Iterator[None]:
+    """PyTorch's products of float32 matrices are rounded to TF32, or are not, whatever was said of them. Other threads see it too, so it
+    is set around few calls, and only where it makes a difference."""
+    matmul: Any = torch.backends.cuda.matmul
+    name, wanted = ("fp32_precision", "tf32" if tf32 else "ieee") if _HAS_PRECISION else ("allow_tf32", tf32)
+    before = getattr(matmul, name)
+    if (before in ("tf32", True)) == tf32:
+        yield
+        return
+    setattr(matmul, name, wanted)
+    try:
+        yield
+    finally:
+        setattr(matmul, name, before)
 
 
 class _Map(NamedTuple):
@@ -129,22 +155,30 @@ def run(
     width, count = config.output_size, len(plan.reverse)
     where = _map(x, batch, plan, batch_sizes, lengths, reset)
     steps, num_rows = len(where.offsets) - 1, int(where.offsets[-1])
-    features = Features(is_masked=where.lengths is not None or reset is not None, gates_are_float=True)
+    features = Features(is_masked=where.lengths is not None or reset is not None)
     y = x.new_empty((*x.shape[:-1], width * count))
     begin = [each.contiguous() for each in states]
     if num_rows == 0:
         return y, [each.clone() for each in begin]
-    with torch.cuda.device(x.device):
+    is_single = x.dtype is torch.float32
+    math = "tf32" if is_single and allows_tf32() else "ieee"
+    with torch.cuda.device(x.device), float32_products(math == "tf32") if is_single else nullcontext():
         executable = engine.prepare_gpu(
-            _problem(config, x.dtype), x.device.index, features, batch, steps, count, backend
+            _problem(config, x.dtype, math), x.device.index, features, batch, steps, count, backend
         )
         end = [torch.empty_like(each) for each in begin]
         call = _Call(config, plan, where, batch, [each.contiguous() for each in weights], begin, end, y)
-        call.run(executable, x.reshape(num_rows, config.input_size))
+        rows = x.reshape(num_rows, config.input_size)
+        if executable.plan.family == launched.NAME:
+            with loop(executable, call.per_direction, batch, x, math == "tf32") as over_time:
+                call.run(over_time, rows)
+        else:
+            call.run(executable, rows)
     return y, end
 
 
 _HAS_OUT_DTYPE = "dtype" in torch.ops.aten.mm.overloads()  # torch 2.8 and newer
+_HAS_PRECISION = hasattr(torch._C, "_get_fp32_precision_getter")  # torch 2.9 and newer
 
 
 class _Call:
@@ -166,15 +200,16 @@ class _Call:
         self.weights = weights
         self.per_direction = plan.split(weights)
 
-    def run(self, executable: engine.GpuExecutable, rows: Tensor) -> None:
+    def run(self, executable: engine.GpuExecutable | Loop, rows: Tensor) -> None:
         offsets, batch = self.where.offsets, self.batch
         steps, count = len(offsets) - 1, len(self.plan.reverse)
-        row_bytes = len(self.plan.cell.input_gates) * self.config.hidden_size * 4 * count
+        wide = ARITHMETIC[rows.dtype]
+        row_bytes = len(self.plan.cell.input_gates) * self.config.hidden_size * wide.itemsize * count
         chunk = min(steps, max(1, WORKSPACE_BYTES // max(row_bytes * batch, 1)))
         starts = range(0, steps, chunk)
         # Two sets, since a launch reads the one while it writes the other.
         carried = [
-            [torch.empty(each.shape, dtype=torch.float32, device=rows.device) for each in self.begin]
+            [torch.empty(each.shape, dtype=wide, device=rows.device) for each in self.begin]
             for _ in range(min(2, len(starts) - 1))
         ]
         stream = torch.cuda.current_stream(rows.device).cuda_stream
@@ -213,6 +248,8 @@ class _Call:
 
 def _input_product(x: Tensor, weight: Tensor) -> Tensor:
     """x W^T in float32: rounded to 16 bits, its errors add up over the thousands of steps that a forget gate near 1 remembers."""
+    if x.dtype is ARITHMETIC[x.dtype]:
+        return torch.mm(x, weight.t())
     if x.is_cuda and _HAS_OUT_DTYPE:
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
     return torch.mm(x.float(), weight.float().t())

@@ -8,12 +8,12 @@ from typing import Any
 
 from prnn.errors import UnsupportedProblem
 from prnn.facts import GpuFacts
-from prnn.kernels import budget, cluster_forward
+from prnn.kernels import budget, cluster_forward, launched
 from prnn.kernels.gpu import GpuFamily, Resources
 from prnn.plan.gpu_cost import GpuCost, estimate
 from prnn.problem import Problem
 
-GPU_FAMILIES: tuple[GpuFamily, ...] = (cluster_forward,)
+GPU_FAMILIES: tuple[GpuFamily, ...] = (cluster_forward, launched)
 
 
 @dataclass(frozen=True)
@@ -66,26 +66,43 @@ class GpuPlan:
         """Estimated microseconds a step of the forward pass."""
         return self.cost.step_us
 
+    @property
+    def weights_in(self) -> str:
+        """Where the recurrent weights are from step to step: ``registers`` or ``memory``."""
+        return "registers" if self.chosen.resources.ctas else "memory"
+
     def __str__(self) -> str:
         return f"{self.problem}; batch {self.batch}, steps {self.steps}: {self.chosen}"
 
     def explain(self) -> str:
         """Where the weights live, what a step takes, and what was refused for which reason; several lines."""
-        cost, needs = self.cost, self.chosen.resources
-        limit = budget.thread_registers(needs.threads, self.facts)
+        cost, floor = self.cost, "exchange" if self.weights_in == "registers" else "launches"
         others = [each for each in self.candidates if each != self.chosen]
         lines = [
             f"{self.problem}; batch {self.batch}, steps {self.steps}, on {self.facts}",
             f"chosen: {self.family} ({self.config}), because its estimate is the lowest",
-            f"weights: in the registers of {needs.ctas} CTAs, {needs.weight_registers} of at most {min(needs.registers, limit)} registers "
-            f"of {needs.threads} threads each (limit {limit}); {needs.shared_bytes} bytes of shared memory a CTA",
-            f"copies of the weights: {cost.copies}, of which {cost.active} run at once",
-            f"estimate: {cost.step_us:.2f} us a step = {cost.recurrence_us:.2f} recurrence (exchange {cost.exchange_us:.2f}, the "
+            *self._weights(),
+            f"estimate: {cost.step_us:.2f} us a step = {cost.recurrence_us:.2f} recurrence ({floor} {cost.exchange_us:.2f}, the "
             f"floor of a step) + {cost.input_us:.2f} input product + {cost.once_us:.2f} once a call",
         ]
         if others:
             lines += ["other candidates:", *(f"  {each}" for each in others)]
         return "\n".join(lines)
+
+    def _weights(self) -> list[str]:
+        cost, needs = self.cost, self.chosen.resources
+        if not needs.ctas:
+            products, launches = len(launched.products(self.problem)), launched.num_launches(self.problem)
+            return [
+                f"weights: in memory, read in every step by {products} of cuBLAS's products",
+                f"a step: these and {launches} launches for the cell's own arithmetic, one after the other",
+            ]
+        limit = budget.thread_registers(needs.threads, self.facts)
+        return [
+            f"weights: in the registers of {needs.ctas} CTAs, {needs.weight_registers} of at most {min(needs.registers, limit)} registers "
+            f"of {needs.threads} threads each (limit {limit}); {needs.shared_bytes} bytes of shared memory a CTA",
+            f"copies of the weights: {cost.copies}, of which {cost.active} run at once",
+        ]
 
 
 def choose_gpu(
@@ -110,10 +127,11 @@ def choose_gpu(
     if backend not in ("auto", *names):
         raise ValueError(f"backend must be 'auto' or one of {names} on a GPU, got {backend!r}")
     candidates = []
+    narrow = None if problem.weights == "same" else f"{problem.weights} weights have kernels on the CPU only"
     for family in GPU_FAMILIES:
         for config in family.configs(problem, facts):
             needs = family.resources(problem, config)
-            reason = family.refuse(problem, config, facts) or (refused or {}).get((family.NAME, config))
+            reason = narrow or family.refuse(problem, config, facts) or (refused or {}).get((family.NAME, config))
             cost = None if reason else estimate(family, problem, config, batch, steps, directions, facts)
             candidates.append(GpuCandidate(family.NAME, config, needs, cost, reason or ""))
     allowed = [each for each in candidates if each.cost is not None and backend in ("auto", each.family)]

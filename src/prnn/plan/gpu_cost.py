@@ -1,8 +1,8 @@
 """Microseconds of a GPU's forward pass from counted exchanges, products and bytes.
 
-The constants are measured on an H200 with the kernel of cluster_forward.py: gathers alone, by a kernel that does nothing else; the rest
-fitted to 48 timed configurations of an LSTM in float16 (128 to 512 units, 1 to 64 sequences, 256 steps), of which the estimates are within
-12 percent. Other cells, types and GPUs are extrapolated.
+Of resident kernels the constants are measured on an H200 with the kernel of cluster_forward.py: gathers alone, by a kernel that does
+nothing else; the rest fitted to 48 timed configurations of an LSTM in float16 (128 to 512 units, 1 to 64 sequences, 256 steps), of which
+the estimates are within 12 percent. Other cells, types and GPUs are extrapolated. Of the family `launched` nothing is measured yet.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from prnn.facts import GpuFacts
-from prnn.kernels import budget
-from prnn.kernels.gpu import GpuFamily
+from prnn.kernels import budget, launched
+from prnn.kernels.gpu import GpuFamily, is_split
 from prnn.problem import Problem
 
 # All-gather inside a cluster, measured on an H200: CTAs -> (bytes, us).
@@ -20,13 +20,25 @@ _GATHER_US = {
     8: ((1 << 10, 0.299), (4 << 10, 0.380), (16 << 10, 0.705)),
     16: ((1 << 10, 0.358), (4 << 10, 0.421), (16 << 10, 0.735)),
 }
-_MMA_CYCLES = 6  # of an m16n8k16 on a quarter of an SM
+_MMA_CYCLES = 6  # of an m16n8k16, or an m16n8k8 of TF32, on a quarter of an SM
 _TILE_US = 0.5  # of a tile of sequences beside exchange and product: gates, waits, loop
 _SEQUENCES_US = 0.26  # conversion, sends and stores of 8 sequences; less of fewer
 # A tile takes longer where the input product of a call does not stay in the near half of the L2.
 _NEAR_BYTES, _FAR_US = 25 << 20, 0.33
 _LAUNCH_US = 6.0
-_PRODUCT_SHARE = 0.5  # of the peak that the input product reaches
+_PRODUCT_SHARE = 0.5  # of the peak that a product of cuBLAS reaches
+# Peak of products beside that of 16-bit numbers; float32 proper has no tensor cores.
+_SHARE_OF_HALF = {
+    ("float16", "ieee"): 1,
+    ("bfloat16", "ieee"): 1,
+    ("float32", "tf32"): 1 / 2,
+    ("float32", "ieee"): 1 / 15,
+}
+# Of the family `launched`. A launch inside a graph costs the gap before it and the time until its first numbers are there.
+_NODE_US = 2.5
+_L2_BYTES_PER_CYCLE = 22  # that an SM reads of weights which stay in the L2
+_MOVED_SHARE = 0.75  # of the L2 that weights and gates have until the next step
+_HAS_FAST_DOUBLE = ("sm_80", "sm_90a", "sm_100")  # half the rate of float32; elsewhere a 64th
 
 
 @dataclass(frozen=True)
@@ -34,7 +46,8 @@ class GpuCost:
     """Estimated microseconds a step, and what they are made of.
 
     Attributes:
-        exchange_us: until all CTAs of a copy of the weights have what one step made.
+        exchange_us: until all CTAs of a copy of the weights have what one step made; until the launches of a step have begun, where
+            there are several.
         recurrence_us: the exchange, the products and the cell, for all copies: `copies` of which `active` run at once.
         once_us: this step's share of what is done once a call.
     """
@@ -55,11 +68,14 @@ def estimate(
     family: GpuFamily, problem: Problem, config: Any, batch: int, steps: int, directions: int, facts: GpuFacts
 ) -> GpuCost:
     """What a call costs under `config`."""
+    if family.NAME == launched.NAME:
+        return _launched(problem, batch, steps, directions, facts)
     needs, launch = family.resources(problem, config), family.launch(problem, config, batch, directions)
     ctas, num_bytes = family.exchanges(problem, config, min(batch, needs.sequences))
     tiles = -(-min(batch, needs.sequences) // 8)
     warps_per_quarter = -(-needs.threads // 128)
-    product_us = needs.weight_registers / 4 * _MMA_CYCLES * warps_per_quarter / facts.clock_mhz
+    products = needs.weight_registers / 4 * (1.5 if is_split(problem) else 1)  # three with two parts of a weight
+    product_us = products * _MMA_CYCLES * warps_per_quarter / facts.clock_mhz
     gates = len(problem.cell.input_gates) * problem.hidden_size * directions
     far_us = _FAR_US if 2 * gates * batch * steps > _NEAR_BYTES else 0.0
     tile_us = product_us + _TILE_US + _SEQUENCES_US * min(batch, 8) / 8 + far_us
@@ -73,11 +89,42 @@ def estimate(
     )
     active = dict(facts.active_clusters)[launch.cluster_size] * max(together, 1)
     waves = -(-launch.copies // active)
-    flops = 2 * batch * gates * problem.input_size
-    input_us = max(
-        flops / (facts.half_tflops * _PRODUCT_SHARE * 1e6), 4 * batch * gates / (facts.memory_gbytes_per_s * 1e3)
-    )
+    input_us = _input_us(problem, batch, directions, facts)
     return GpuCost(exchange_us, waves * copy_us, input_us, (2 * _LAUNCH_US) / steps, launch.copies, active)
+
+
+def _input_us(problem: Problem, batch: int, directions: int, facts: GpuFacts) -> float:
+    gates = len(problem.cell.input_gates) * problem.hidden_size * directions
+    flops = 2 * batch * gates * problem.input_size
+    return max(
+        flops / (_tflops(problem, facts) * _PRODUCT_SHARE * 1e6), 4 * batch * gates / (facts.memory_gbytes_per_s * 1e3)
+    )
+
+
+def _tflops(problem: Problem, facts: GpuFacts) -> float:
+    """Of products of the problem's numbers."""
+    if problem.dtype == "float64":
+        return facts.sms * facts.clock_mhz * 256e-6 / (2 if facts.arch in _HAS_FAST_DOUBLE else 64)
+    return facts.half_tflops * _SHARE_OF_HALF[problem.dtype, problem.math]
+
+
+def _launched(problem: Problem, batch: int, steps: int, directions: int, facts: GpuFacts) -> GpuCost:
+    """A product and a launch of the cell for each stage; the weights are read again in every step."""
+    matrices = launched.products(problem)
+    weights = directions * sum(rows * columns for rows, columns in matrices)
+    weight_bytes = weights * problem.itemsize
+    stays = weight_bytes <= _MOVED_SHARE * facts.l2_bytes
+    gbytes_per_s = facts.sms * facts.clock_mhz * _L2_BYTES_PER_CYCLE * 1e-3 if stays else facts.memory_gbytes_per_s
+    products_us = max(
+        2 * weights * batch / (_tflops(problem, facts) * _PRODUCT_SHARE * 1e6), weight_bytes / (gbytes_per_s * 1e3)
+    )
+    launches = launched.num_launches(problem)
+    moved = len(problem.cell.program.slots) + 2 * len(problem.cell.states) + 1
+    cells_us = launches * 4 * moved * directions * batch * problem.hidden_size / (facts.memory_gbytes_per_s * 1e3)
+    nodes_us = _NODE_US * (len(matrices) + launches)
+    once_us = (4 * _LAUNCH_US + 2 * weight_bytes / (facts.memory_gbytes_per_s * 1e3)) / steps
+    input_us = _input_us(problem, batch, directions, facts)
+    return GpuCost(nodes_us, nodes_us + products_us + cells_us, input_us, once_us, directions, directions)
 
 
 def gather_us(ctas: int, num_bytes: int) -> float:

@@ -47,3 +47,27 @@ def test_times_have_units_and_a_floor(rows):
 def test_the_folder_must_exist(tmp_path, rows):
     with pytest.raises(PrnnError, match="no such folder"):
         draw(rows, tmp_path / "charts")
+
+
+def test_gpu_rows_have_a_line_for_each_dtype(tmp_path, invent):
+    gpu = {"suite": "dense", "steps": 256, "batch": 8}
+    rows = [
+        invent(**gpu, dtype=dtype, math=math, hidden=hidden, peers={"cudnn_persist_static_small_h": 150.0})
+        for dtype, math in (("fp16", ""), ("fp32", "tf32"))
+        for hidden in (64, 128)
+    ]
+    rows.append(invent(**gpu, dtype="fp16", math="", hidden=256, family="torch"))
+    panels = ratios(rows).axes[:2]
+    assert [axes.get_title() for axes in panels] == [
+        "lstm, fp16, forward, 256 steps a call",
+        "lstm, fp32 tf32, forward, 256 steps a call",
+    ]
+    assert [each.get_text() for each in panels[0].texts] == ["1.50\nsmall_h", "1.50\nsmall_h", "not ours"]
+    named = [
+        invent(suite="networks", network="a network", family=family, dtype="fp16", math="") for family in ("x", "torch")
+    ]
+    assert [path.name for path in draw([*rows, *named], tmp_path)] == [
+        "dense-1-ratio.png",
+        "dense-1-step.png",
+        "networks-1-networks.png",
+    ]

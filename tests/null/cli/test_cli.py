@@ -81,9 +81,27 @@ def test_plan_for_a_gpu_that_is_not_there(capsys):
     )
 
 
+def test_plan_without_residence(capsys):
+    assert main(["plan", "mgu", "--hidden", "256", "--device", "a100", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["family"], data["weights_in"]) == ("launched", "memory")
+
+
 def test_plan_refuses_what_the_device_cannot_do(capsys):
-    assert main(["plan", "lstm", "--hidden", "8", "--device", "h200"]) != 0
-    assert "its products take float16 or bfloat16, the problem is float32" in capsys.readouterr().err
+    command = [
+        "plan",
+        "lstm",
+        "--hidden",
+        "8",
+        "--dtype",
+        "float64",
+        "--device",
+        "h200",
+        "--backend",
+        "cluster_forward",
+    ]
+    assert main(command) != 0
+    assert "its products take float16, bfloat16 or float32, the problem is float64" in capsys.readouterr().err
     assert main(["plan", "lstm", "--hidden", "8", "--dtype", "float16"]) != 0
     assert "the CPU computes in float32 or float64" in capsys.readouterr().err
 
@@ -98,6 +116,8 @@ def test_plan_of_narrow_weights(capsys):
     assert "weights: 2 MiB read a step" in capsys.readouterr().out
     assert main([*arguments, "int8", "--dtype", "float64"]) == 2
     assert "int8 weights are for inference in float32, this is inference in float64" in capsys.readouterr().err
+    assert main([*arguments, "int8", "--device", "h200"]) != 0
+    assert "int8 weights have kernels on the CPU only" in capsys.readouterr().err
 
 
 def test_plan_as_data(capsys):
@@ -113,6 +133,7 @@ def test_plan_as_data(capsys):
         "bias": True,
         "dtype": "float64",
         "training": True,
+        "math": "ieee",
         "weights": "same",
     }
     assert data["family"] in {family.NAME for family in FAMILIES}

@@ -4,16 +4,22 @@ import pickle
 
 import pytest
 
-from prnn.cells import gru, lstm, mgu
+from prnn.cells import BUILTIN, cell, gru, gru_reset_before, lstm, mgu, tanh
 from prnn.errors import UnsupportedProblem
 from prnn.facts import GPUS
-from prnn.kernels import cluster_forward
+from prnn.kernels import cluster_forward, launched
 from prnn.kernels.cluster_forward import ClusterConfig
 from prnn.plan import choose_gpu
 from prnn.plan.gpu_cost import estimate, gather_us
 from prnn.problem import Problem
 
 H200 = GPUS["h200"]
+
+
+@cell(states=["h", "c"], gates=["a", "b"])
+def of_state(a, b, h, c):
+    """A dependent product of a vector other than the output."""
+    return tanh(a), tanh(b.recurrent_of(c) + a)
 
 
 def half(cell, hidden):
@@ -31,8 +37,25 @@ def test_every_candidate_has_a_cost_or_a_reason(cell, hidden, batch):
         assert candidate.cost is None or candidate.cost.step_us >= plan.cost.step_us
 
 
+def test_float32_costs_more_and_exact_products_most():
+    costs = [
+        choose_gpu(Problem(lstm, 256, 256, dtype=dtype, math=math), H200, 8, 256).cost.step_us
+        for dtype, math in (("float16", "ieee"), ("float32", "tf32"), ("float32", "ieee"))
+    ]
+    assert costs == sorted(costs) and len(set(costs)) == 3
+
+
+def test_tf32_is_of_float32():
+    for dtype in ("float64", "float16"):
+        with pytest.raises(ValueError, match=f"'tf32' is of float32 only, got 'tf32' with '{dtype}'"):
+            Problem(lstm, 8, 8, dtype=dtype, math="tf32")
+    with pytest.raises(ValueError, match=r"math must be one of \('ieee', 'tf32'\)"):
+        Problem(lstm, 8, 8, math="fast")
+    assert "float32 as tf32" in str(Problem(lstm, 8, 8, math="tf32"))
+
+
 def test_more_copies_than_run_at_once_cost_more():
-    one, many = (choose_gpu(half(lstm, 512), H200, batch, 256).cost for batch in (8, 1024))
+    one, many = (choose_gpu(half(lstm, 512), H200, batch, 256, backend="cluster_forward").cost for batch in (8, 1024))
     assert many.copies > many.active and many.recurrence_us > 2 * one.recurrence_us
 
 
@@ -63,7 +86,7 @@ def test_estimates_are_near_what_an_h200_took(hidden, batch, config, measured_us
 
 def test_nothing_runs_and_the_reasons_say_why():
     with pytest.raises(UnsupportedProblem) as caught:
-        choose_gpu(half(mgu, 64), H200, 1, 1)
+        choose_gpu(half(mgu, 64), H200, 1, 1, backend="cluster_forward")
     lines = str(caught.value).splitlines()
     assert lines[0] == "no family of the GPU can run mgu 64 -> 64, float16, inference with batch 1 and steps 1. Tried:"
     assert "cluster_forward: " in lines[1] and "1 product of a vector that the step itself computes" in lines[1]
@@ -78,7 +101,9 @@ def test_a_refusal_after_compiling_moves_to_the_next_candidate():
 
 
 def test_an_unknown_backend_names_those_that_exist():
-    with pytest.raises(ValueError, match=r"'auto' or one of \['cluster_forward'\] on a GPU, got 'cpu_panels'"):
+    with pytest.raises(
+        ValueError, match=r"'auto' or one of \['cluster_forward', 'launched'\] on a GPU, got 'cpu_panels'"
+    ):
         choose_gpu(half(lstm, 64), H200, 1, 1, backend="cpu_panels")
 
 
@@ -96,6 +121,40 @@ def test_a_plan_is_a_value_and_explains_itself():
         assert part in text
     for candidate in plan.candidates:
         assert candidate == plan.chosen or str(candidate) in text
+
+
+@pytest.mark.parametrize("name", GPUS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("cell", BUILTIN.values(), ids=lambda cell: cell.name)
+def test_every_layer_has_a_plan_on_every_gpu(cell, dtype, name):
+    for hidden, batch in ((1, 1), (100, 7), (1024, 64), (5000, 3000)):
+        for proj_size in (0,) if cell.reads_output_elementwise or hidden == 1 else (0, hidden // 2):
+            problem = Problem(cell, 9, hidden, proj_size, dtype=dtype)
+            plan = choose_gpu(problem, GPUS[name], batch, 100, 2)
+            assert plan.family == launched.NAME or cluster_forward.refuse(problem, plan.config, GPUS[name]) is None
+
+
+def test_large_batches_are_launched_and_small_ones_resident():
+    families = [choose_gpu(half(lstm, 512), H200, batch, 256).family for batch in (1, 64, 4096)]
+    assert families == ["cluster_forward", "cluster_forward", "launched"]
+
+
+def test_a_plan_without_residence_says_so():
+    text = choose_gpu(Problem(gru_reset_before, 64, 64), GPUS["a100"], 3, 100).explain()
+    assert "chosen: launched (products and 256 threads a CTA)" in text
+    assert "weights: in memory, read in every step by 2 of cuBLAS's products" in text
+    assert (
+        "these and 2 launches for the cell's own arithmetic" in text and "(launches 10.00, the floor of a step)" in text
+    )
+    assert "A100 (sm_80) has no thread-block clusters" in text
+
+
+def test_what_the_launched_family_refuses():
+    training = Problem(lstm, 8, 8, training=True)
+    with pytest.raises(UnsupportedProblem, match="it keeps nothing for a backward pass"):
+        choose_gpu(training, H200, 1, 1)
+    with pytest.raises(UnsupportedProblem, match="multiplies vectors of 8 units by a matrix of 4 columns"):
+        choose_gpu(Problem(of_state, 8, 8, 4), H200, 1, 1)
 
 
 def test_a_gather_costs_what_was_measured_and_grows_between():

@@ -13,7 +13,7 @@ from prnn.facts import GPUS, GpuFacts
 # Of cuda.h.
 LOCAL_BYTES, REGISTERS, MAX_DYNAMIC_SHARED_BYTES, NON_PORTABLE_CLUSTER_SIZE = 3, 4, 8, 14
 _CLUSTER_DIMENSION = 4
-_CLOCK_KHZ, _SMS, _MEMORY_KHZ, _BUS_BITS, _MAJOR, _MINOR, _SHARED_BYTES = 13, 16, 36, 37, 75, 76, 97
+_CLOCK_KHZ, _SMS, _MEMORY_KHZ, _BUS_BITS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_BYTES = 13, 16, 36, 37, 38, 75, 76, 97
 _PORTABLE_MAPPED = 1 | 2
 OLDEST_DRIVER = 12000
 
@@ -40,8 +40,10 @@ class LaunchConfig(Structure):
     def of(cls, ctas: int, cluster_size: int, threads: int, shared_bytes: int) -> LaunchConfig:
         """A one-dimensional launch on the default stream."""
         config = cls((ctas, 1, 1), (threads, 1, 1), shared_bytes)
-        config.attribute = LaunchAttribute(_CLUSTER_DIMENSION, 0, (cluster_size, 1, 1))  # kept alive with the config
-        config.attributes, config.num_attributes = ctypes.pointer(config.attribute), 1
+        if cluster_size > 1:  # GPUs without clusters know no such attribute
+            # Kept alive with the config.
+            config.attribute = LaunchAttribute(_CLUSTER_DIMENSION, 0, (cluster_size, 1, 1))
+            config.attributes, config.num_attributes = ctypes.pointer(config.attribute), 1
         return config
 
 
@@ -101,19 +103,21 @@ def probe(device: int) -> GpuFacts:
     check(library, library.cuDeviceGetName(name, len(name), device), f"asking for the name of device {device}")
     major, minor, sms = attribute(_MAJOR), attribute(_MINOR), attribute(_SMS)
     # What runs at once is a first guess by the number of SMs; a compiled kernel's occupancy is asked before it is chosen.
-    known = next(
-        (facts for key, facts in GPUS.items() if re.search(key, name.value.decode(), re.IGNORECASE)), GPUS["h200"]
-    )
+    arch = f"sm_{major}{minor}" + ("a" if (major, minor) == (9, 0) else "")
+    by_name = [facts for key, facts in GPUS.items() if re.search(rf"{key}\b", name.value.decode(), re.IGNORECASE)]
+    by_arch = [facts for facts in GPUS.values() if facts.arch == arch]
+    known = (by_name + by_arch + [GPUS["h200"]])[0]
     clusters = tuple((size, max(1, count * sms // known.sms)) for size, count in known.active_clusters)
     return GpuFacts(
         name=name.value.decode(),
-        arch=f"sm_{major}{minor}" + ("a" if (major, minor) == (9, 0) else ""),
+        arch=arch,
         sms=sms,
         active_clusters=clusters if major >= 9 else (),
         clock_mhz=attribute(_CLOCK_KHZ) // 1000 or known.clock_mhz,
         shared_bytes=attribute(_SHARED_BYTES),
         memory_gbytes_per_s=2 * attribute(_MEMORY_KHZ) * attribute(_BUS_BITS) // 8_000_000 or known.memory_gbytes_per_s,
         half_tflops=known.half_tflops * sms // known.sms,
+        l2_bytes=attribute(_L2_BYTES) or known.l2_bytes,
     )
 
 

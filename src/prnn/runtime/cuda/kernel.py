@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from ctypes import c_int, c_void_p
+from ctypes import Structure, c_int, c_void_p
 
 from prnn.errors import PrnnError
 from prnn.kernels.gpu import ENTRY, Arguments, Launch, Patience
@@ -34,7 +34,8 @@ class Kernel:
         self._kernel, self._device = kernel, device
         self.threads, self.shared_bytes = threads, shared_bytes
         self._set(driver.MAX_DYNAMIC_SHARED_BYTES, shared_bytes)
-        self._set(driver.NON_PORTABLE_CLUSTER_SIZE, 1)
+        if driver.probe(device).cluster_sizes:
+            self._set(driver.NON_PORTABLE_CLUSTER_SIZE, 1)
         self.registers, self.local_bytes = self._get(driver.REGISTERS), self._get(driver.LOCAL_BYTES)
 
     def _check(self, code: int, doing: str) -> None:
@@ -60,14 +61,18 @@ class Kernel:
         return count.value
 
     def launch(self, launch: Launch, arguments: Arguments, stream: int) -> None:
+        """Enqueue a kernel that waits inside; see `enqueue`."""
+        arguments.patience = Patience(
+            PATIENCE_CYCLES, ctypes.addressof(driver.stopped_word()), next(_launch_numbers) % (1 << 32) or 1
+        )
+        self.enqueue(launch, arguments, stream)
+
+    def enqueue(self, launch: Launch, arguments: Structure, stream: int) -> None:
         """Enqueue on a stream of the current context. What `arguments` points to must live until the stream has come past it.
 
         Raises:
             PrnnError: the driver refuses the launch.
         """
-        arguments.patience = Patience(
-            PATIENCE_CYCLES, ctypes.addressof(driver.stopped_word()), next(_launch_numbers) % (1 << 32) or 1
-        )
         config = driver.LaunchConfig.of(launch.ctas, launch.cluster_size, launch.threads, launch.shared_bytes)
         config.stream = stream
         parameters = (c_void_p * 1)(ctypes.addressof(arguments))

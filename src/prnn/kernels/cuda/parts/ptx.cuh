@@ -10,8 +10,11 @@ using u64 = unsigned long long;
 struct alignas(8) Mbarrier { u64 state; };  // lives in shared memory; only the mbarrier_* functions look inside
 struct alignas(16) Word4 { u32 w[4]; };
 struct Float2 { float lo, hi; };
-struct Half {};      // tags: how the 16-bit numbers of an operation are encoded
-struct Bfloat16 {};
+// Tags: how the factors of a product are encoded, and as what they lie in memory. Sums are always floats.
+struct Half { using Storage = u16; };
+struct Bfloat16 { using Storage = u16; };
+struct Tf32 { using Storage = u32; };  // 10 bits of a float's mantissa
+struct Ieee { using Storage = u32; };  // all 23
 // No wait is endless.
 struct Patience {
   long long cycles;  // before a wait fails; 0: every wait fails
@@ -27,6 +30,7 @@ constexpr u32 all_mask = 0xffffffffu;
 #define PTX_KERNEL(num_threads) extern "C" __global__ void __launch_bounds__(num_threads, 1)
 #define PTX_PARAMETER const __grid_constant__  // read where the launch put it, never copied
 #define PTX_UNROLL _Pragma("unroll")
+#define PTX_NO_UNROLL _Pragma("unroll 1")
 
 using int32_t = int;  // NVRTC has no <cstdint>
 using int64_t = long long;
@@ -44,7 +48,12 @@ template <class Layout> PTX_FN Layout& shared_memory() {
   extern __shared__ __align__(128) unsigned char ptx_shared_storage[];
   return *reinterpret_cast<Layout*>(ptx_shared_storage);
 }
-PTX_FN u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
+using Address = u32;  // of shared memory, as its own instructions want it
+// Asked for once, since the compiler computes it anew wherever it can: members are reached from it by their distance.
+PTX_FN Address address_of(const void* p) {
+  u32 a; asm volatile("{.reg .u64 p;\ncvta.to.shared.u64 p, %1;\ncvt.u32.u64 %0, p;}" : "=r"(a) : "l"(p)); return a;
+}
+PTX_FN u32 distance(const void* from, const void* to) { return static_cast<u32>(static_cast<const u8*>(to) - static_cast<const u8*>(from)); }
 
 // ---- barriers
 PTX_FN void block_barrier() { __syncthreads(); }
@@ -54,18 +63,21 @@ PTX_FN void cluster_barrier() {
 
 // ---- warp collectives: all 32 lanes call them together
 PTX_FN bool all_lanes(bool v) { return __all_sync(all_mask, v); }
+PTX_FN float shuffle_xor(float v, int mask) { return __shfl_xor_sync(all_mask, v, mask); }  // of the lane whose number differs in `mask`
 // 8x8 matrix of 16-bit numbers, transposed across the warp: lane l holds row l/4, columns (l%4)*2 and +1.
 PTX_FN u32 transpose_8x8(u32 v) {
   u32 d; asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(v)); return d;
 }
 // c[16x8] += a[16x16] * b[16x8]; 16-bit numbers in, float accumulators.
-#define PTX_MMA(type) \
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 " \
+#define PTX_MMA(shape, type) \
+  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 " \
                "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
-PTX_FN void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Half) { PTX_MMA("f16"); }
-PTX_FN void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Bfloat16) { PTX_MMA("bf16"); }
+PTX_FN void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Half) { PTX_MMA("m16n8k16", "f16"); }
+PTX_FN void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Bfloat16) { PTX_MMA("m16n8k16", "bf16"); }
+// c[16x8] += a[16x8] * b[8x8]; of the floats a and b it reads the upper 19 bits.
+PTX_FN void mma_m16n8k8(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { PTX_MMA("m16n8k8", "tf32"); }
 #undef PTX_MMA
 
 // ---- numbers
@@ -76,12 +88,20 @@ PTX_FN float reciprocal_fast(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;
 PTX_FN float exp(float x) { return expf(x); }
 PTX_FN float log(float x) { return logf(x); }
 PTX_FN float sqrt(float x) { return sqrtf(x); }
+PTX_FN double exp(double x) { return ::exp(x); }
+PTX_FN double log(double x) { return ::log(x); }
+PTX_FN double sqrt(double x) { return ::sqrt(x); }
+PTX_FN double tanh(double x) { return ::tanh(x); }
 PTX_FN u32 pack(float lo, float hi, Half) {
   u32 d; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo)); return d;
 }
 PTX_FN u32 pack(float lo, float hi, Bfloat16) {
   u32 d; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo)); return d;
 }
+// The nearest number with 10 bits of mantissa; what its other 13 bits are is not said.
+PTX_FN u32 round_tf32(float v) { u32 d; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(d) : "f"(v)); return d; }
+PTX_FN u16 narrow(float v, Half) { return static_cast<u16>(pack(v, 0.0f, Half{})); }
+PTX_FN u16 narrow(float v, Bfloat16) { return static_cast<u16>(pack(v, 0.0f, Bfloat16{})); }
 PTX_FN float widen(u16 v, Half) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v)); return f; }
 PTX_FN float widen(u16 v, Bfloat16) { return float_of(static_cast<u32>(v) << 16); }
 
@@ -92,6 +112,13 @@ PTX_FN Word4 load_constant(const Word4* p) {
   return {v.x, v.y, v.z, v.w};
 }
 
+// ---- copies to shared memory in the background, seen by the lane that asked for them. Waits count groups of copies.
+PTX_FN void copy_async(Address dst, const float* src, bool exists) {  // zero if there is nothing to copy
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(exists ? 4 : 0) : "memory");
+}
+PTX_FN void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int groups> PTX_FN void copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory"); }  // but for the last
+
 // ---- memory that the host sees
 PTX_FN u32 load_system(const u32* p) {
   u32 v; asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v;
@@ -99,37 +126,43 @@ PTX_FN u32 load_system(const u32* p) {
 PTX_FN void store_system(u32* p, u32 v) { asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 
 // ---- mbarrier, and stores into another CTA of the cluster that complete on it
-PTX_FN void mbarrier_init(Mbarrier* bar, int num_arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(num_arrivals) : "memory");
+PTX_FN void mbarrier_init(Address bar, int num_arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(num_arrivals) : "memory");
 }
 PTX_FN void mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-PTX_FN void mbarrier_arrive_expect_bytes(Mbarrier* bar, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes) : "memory");
+PTX_FN void mbarrier_arrive_expect_bytes(Address bar, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
 }
-PTX_FN bool mbarrier_try_wait(Mbarrier* bar, int parity) {
+PTX_FN bool mbarrier_try_wait(Address bar, int parity) {
   u32 done;
   asm volatile("{.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;}"
-               : "=r"(done) : "r"(shared_address(bar)), "r"(parity) : "memory");
+               : "=r"(done) : "r"(bar), "r"(parity) : "memory");
   return done;
 }
-// All lanes wait for the phase of this parity. False for all of them if it did not come in time, or if another CTA gave up.
-PTX_FN bool mbarrier_wait(Mbarrier* bar, int parity, const Patience& patience) {
-  if (patience.cycles > 0 && all_lanes(mbarrier_try_wait(bar, parity))) return true;
+// Waits for the phase of this parity. False if it did not come in time, or if another CTA gave up. Each lane for itself.
+PTX_FN bool mbarrier_wait(Address bar, int parity, const Patience& patience) {
+  if (patience.cycles > 0 && mbarrier_try_wait(bar, parity)) return true;
   const long long start = clock64();
   for (u32 look = 0;; look++) {
     // The host's memory is far away: it is read only by waits that are out of the ordinary.
-    const bool goes_on = clock64() - start < patience.cycles && (look % 64 != 63 || load_system(patience.stopped) != patience.launch);
-    if (!all_lanes(goes_on)) return false;
-    if (all_lanes(mbarrier_try_wait(bar, parity))) return true;
+    if (clock64() - start >= patience.cycles || (look % 64 == 63 && load_system(patience.stopped) == patience.launch)) {
+      store_system(patience.stopped, patience.launch);
+      return false;
+    }
+    if (mbarrier_try_wait(bar, parity)) return true;
   }
 }
-PTX_FN u32 map_to_rank(u32 address, int rank) {
+PTX_FN Address map_to_rank(Address address, int rank) {
   u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank)); return r;
 }
-// Writes one word where `dst` lies in the CTA of that rank, and completes 4 bytes on `bar` there.
-PTX_FN void store_async(u32* dst, u32 v, Mbarrier* bar, int rank) {
+// Writes a word, or two at a multiple of 8 bytes, where `dst` lies in the CTA of that rank, and completes as many bytes on `bar` there.
+PTX_FN void store_async(Address dst, const u32 (&v)[1], Address bar, int rank) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
-               ::"r"(map_to_rank(shared_address(dst), rank)), "r"(v), "r"(map_to_rank(shared_address(bar), rank)) : "memory");
+               ::"r"(map_to_rank(dst, rank)), "r"(v[0]), "r"(map_to_rank(bar, rank)) : "memory");
+}
+PTX_FN void store_async(Address dst, const u32 (&v)[2], Address bar, int rank) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];"
+               ::"r"(map_to_rank(dst, rank)), "r"(v[0]), "r"(v[1]), "r"(map_to_rank(bar, rank)) : "memory");
 }
 }  // namespace ptx
 
@@ -145,6 +178,7 @@ PTX_FN void store_async(u32* dst, u32 v, Mbarrier* bar, int rank) {
 #define PTX_KERNEL(num_threads) inline void
 #define PTX_PARAMETER const
 #define PTX_UNROLL
+#define PTX_NO_UNROLL
 #define PTX_WHERE simt::Where where = simt::Where::current()  // the kernel's own line, for reports
 
 namespace ptx {
@@ -155,6 +189,13 @@ inline int block_index() { return simt::self().cta; }
 inline int cluster_rank() { return simt::self().cluster_rank; }
 
 template <class Layout> Layout& shared_memory() { return *reinterpret_cast<Layout*>(simt::self().shared); }
+struct Address {
+  std::byte* p;
+  Address operator+(std::ptrdiff_t bytes) const { return {p + bytes}; }
+  template <class T> T* as() const { return reinterpret_cast<T*>(p); }
+};
+inline Address address_of(void* p) { return {static_cast<std::byte*>(p)}; }
+inline std::ptrdiff_t distance(const void* from, const void* to) { return static_cast<const u8*>(to) - static_cast<const u8*>(from); }
 
 inline void block_barrier(PTX_WHERE) { simt::block_barrier(where); }
 inline void cluster_barrier(PTX_WHERE) { simt::cluster_barrier(where); }
@@ -169,17 +210,25 @@ inline u16 narrow(float v, Bfloat16) {
   return v != v ? 0x7fff : static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 template <class Tag> u32 pack(float lo, float hi, Tag tag) { return narrow(lo, tag) | static_cast<u32>(narrow(hi, tag)) << 16; }
+inline u32 round_tf32(float v) { return v != v ? 0x7fffffffu : (bits_of(v) + 0x1000) & ~0x1fffu; }
 inline float exp2_fast(float x) { return std::exp2(x); }
 inline float reciprocal_fast(float x) { return 1.0f / x; }
 inline float exp(float x) { return std::exp(x); }
 inline float log(float x) { return std::log(x); }
 inline float sqrt(float x) { return std::sqrt(x); }
+inline double exp(double x) { return std::exp(x); }
+inline double log(double x) { return std::log(x); }
+inline double sqrt(double x) { return std::sqrt(x); }
+inline double tanh(double x) { return std::tanh(x); }
 
 inline bool all_lanes(bool v, PTX_WHERE) {
   const simt::Words* lanes = simt::gather("vote.all", {v}, where);
   bool all = true;
   for (int l = 0; l < 32; l++) all &= lanes[l][0] != 0;
   return all;
+}
+inline float shuffle_xor(float v, int mask, PTX_WHERE) {
+  return float_of(simt::gather("shfl", {bits_of(v)}, where)[thread_index() % 32 ^ mask][0]);
 }
 inline u32 transpose_8x8(u32 v, PTX_WHERE) {
   const simt::Words* lanes = simt::gather("movmatrix", {v}, where);
@@ -201,17 +250,44 @@ template <class Tag> void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], u32 b0,
   for (int i = 0; i < 4; i++)
     for (int k = 0; k < 16; k++) c[i] += rows[i >> 1][k] * cols[i & 1][k];
 }
+inline void mma_m16n8k8(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, PTX_WHERE) {
+  const simt::Words* lanes = simt::gather("mma", {a[0], a[1], a[2], a[3], b0, b1}, where);
+  const int lane = thread_index() % 32;
+  auto value = [&](int owner, int word) { return static_cast<double>(float_of(lanes[owner][word] & ~0x1fffu)); };
+  for (int i = 0; i < 4; i++) {
+    double sum = c[i];
+    for (int k = 0; k < 8; k++)
+      sum += value(lane / 4 * 4 + k % 4, i / 2 + k / 4 * 2) * value((lane % 4 * 2 + i % 2) * 4 + k % 4, 4 + k / 4);
+    const float nearest = static_cast<float>(sum);  // the hardware cuts what does not fit instead
+    c[i] = std::fabs(nearest) > std::fabs(sum) ? std::nextafter(nearest, 0.0f) : nearest;
+  }
+}
 
 template <class T> T load_constant(const T* p) { return *p; }
 
+inline void copy_async(Address dst, const float* src, bool exists) { simt::copy_async(dst.as<float>(), exists ? src : nullptr); }
+inline void copy_async_commit() { simt::copy_async_commit(); }
+template <int groups> void copy_async_wait() { simt::copy_async_wait(groups); }
+
 inline void store_system(u32* p, u32 v) { *p = v; }
 
-inline void mbarrier_init(Mbarrier* bar, int num_arrivals) { simt::mbarrier_init(bar, num_arrivals); }
+inline void mbarrier_init(Address bar, int num_arrivals) { simt::mbarrier_init(bar.as<Mbarrier>(), num_arrivals); }
 inline void mbarrier_init_fence() {}  // the cluster barrier that must follow orders the emulator's memory
-inline void mbarrier_arrive_expect_bytes(Mbarrier* bar, int bytes) { simt::mbarrier_arrive_expect_bytes(bar, bytes); }
-inline bool mbarrier_wait(Mbarrier* bar, int parity, const Patience&, PTX_WHERE) {
-  return all_lanes(simt::mbarrier_wait(bar, parity, where), where);
+inline void mbarrier_arrive_expect_bytes(Address bar, int bytes) { simt::mbarrier_arrive_expect_bytes(bar.as<Mbarrier>(), bytes); }
+inline bool mbarrier_wait(Address bar, int parity, const Patience& patience, PTX_WHERE) {
+  const bool has_come = simt::mbarrier_wait(bar.as<Mbarrier>(), parity, where);
+  if (!has_come) store_system(patience.stopped, patience.launch);
+  return has_come;
 }
-inline void store_async(u32* dst, u32 v, Mbarrier* bar, int rank) { simt::store_async(dst, v, bar, rank); }
+template <int count> void store_async(Address dst, const u32 (&v)[count], Address bar, int rank) {
+  for (int i = 0; i < count; i++) simt::store_async(dst.as<u32>() + i, v[i], bar.as<Mbarrier>(), rank);
+}
 }  // namespace ptx
 #endif
+
+namespace ptx {
+PTX_FN float widen(u32 v, Tf32) { return float_of(v); }
+PTX_FN float widen(u32 v, Ieee) { return float_of(v); }
+PTX_FN u32 narrow(float v, Tf32) { return bits_of(v); }
+PTX_FN u32 narrow(float v, Ieee) { return bits_of(v); }
+}  // namespace ptx
