@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -232,20 +233,30 @@ class GpuExecutable:
         kernel: shared by the plans that chose it for other batches and steps; ops/launched.py launches that of the family `launched`.
     """
 
-    def __init__(self, plan: GpuPlan, kernel: Kernel) -> None:
+    def __init__(self, plan: GpuPlan, kernel: Kernel, copies_at_once: int = 0) -> None:
         self.problem, self.plan, self.directions = plan.problem, plan, plan.directions
-        self.kernel, self._family = kernel, _gpu_family(plan.family)
+        self.kernel, self._family, self._copies_at_once = kernel, _gpu_family(plan.family), copies_at_once
+
+    def workspace_bytes(self, batch: int) -> int:
+        """Of device memory that `arguments.exchange` points to, all zero before every launch."""
+        return self._family.workspace_bytes(self.problem, self.plan.config, batch, self.directions)
 
     def launch(self, arguments: Arguments, stream: int) -> None:
-        """Run a chunk of steps (see kernels/gpu.py) on a stream of the current context.
+        """Run a chunk of steps (see kernels/gpu.py) on a stream of the current context: one launch, or as many as it takes where all
+        CTAs of a launch must run at once.
 
         Raises:
             PrnnError: the driver refuses, or an earlier launch gave up waiting.
         """
         raise_if_stopped()
         launch = self._family.launch(self.problem, self.plan.config, arguments.batch, self.directions)
-        arguments.clusters_per_direction = launch.copies // self.directions
-        self.kernel.launch(launch, arguments, stream)
+        arguments.copies_per_direction = launch.copies // self.directions
+        at_once = self._copies_at_once if launch.is_cooperative else launch.copies
+        for first in range(0, launch.copies, at_once):
+            copies = min(at_once, launch.copies - first)
+            arguments.first_copy = first
+            part = replace(launch, ctas=launch.ctas // launch.copies * copies, copies=copies)
+            self.kernel.launch(part, arguments, stream)
 
 
 def plan_gpu(
@@ -290,13 +301,17 @@ def _prepare_gpu(
         kernel = _kernel(problem, device, features, chosen.family, chosen.config)
         if not chosen.chosen.resources.ctas:  # nothing has to stay on the chip
             return GpuExecutable(chosen, kernel)
-        size = _gpu_family(chosen.family).launch(problem, chosen.config, batch, directions).cluster_size
+        launch = _gpu_family(chosen.family).launch(problem, chosen.config, batch, directions)
+        size, ctas = launch.cluster_size, launch.ctas // launch.copies
+        at_once = kernel.ctas_per_sm() * here.sms // ctas
         if kernel.local_bytes:
             reason = f"compiled, it spills {kernel.local_bytes} bytes a thread beside {kernel.registers} registers"
-        elif kernel.active_clusters(size) == 0:
+        elif launch.is_cooperative and at_once == 0:
+            reason = f"its {ctas} CTAs with {kernel.threads} threads and {kernel.registers} registers do not run at once on {here.name}"
+        elif not launch.is_cooperative and kernel.active_clusters(size) == 0:
             reason = f"no cluster of {size} CTAs with {kernel.threads} threads and {kernel.registers} registers fits {here.name}"
         else:
-            return GpuExecutable(chosen, kernel)
+            return GpuExecutable(chosen, kernel, at_once)
         refused[chosen.family, chosen.config] = reason
 
 

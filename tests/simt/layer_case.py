@@ -29,6 +29,7 @@ class LayerCase:
         packed: rows as in a PackedSequence (needs `lengths` in decreasing order).
         chunk: steps of a launch; all by default.
         bound: of the uniformly drawn input.
+        workspace_bytes: through which CTAs exchange h; whoever launches clears it.
     """
 
     problem: Problem
@@ -45,6 +46,7 @@ class LayerCase:
     bound: float = 1.0
     nan_row: int = -1
     y_offset: int = 0  # numbers before y in its row
+    workspace_bytes: int = 0
     arrays: list = field(default_factory=list)
 
     @property
@@ -132,9 +134,11 @@ class LayerCase:
         carried = [[np.full((batch, width), np.nan, np.float32) for _ in p.cell.states] for _ in self.directions]
         self.arrays += [each for states in carried for each in states]
         launches = []
+        self.workspace = np.full(self.workspace_bytes, 0xFF, np.uint8)
         for number, start in enumerate(starts):
             args = gpu.Arguments(y_pitch=self.pitch, num_steps=min(chunk, steps - start), batch=batch)
-            args.clusters_per_direction = -(-batch // (8 * self.config.batch_tiles))
+            args.copies_per_direction = -(-batch // (8 * self.config.batch_tiles))
+            args.exchange = self.workspace.ctypes.data
             args.zero_padding = int(not self.packed)
             args.lengths = self._address(lengths.astype(np.int32)) if self.lengths else None
             args.row_of_step = self._address(offsets.astype(np.int64)) if self.packed else None

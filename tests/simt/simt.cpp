@@ -19,7 +19,6 @@
 extern "C" {
 void __tsan_write8(void*);
 void __tsan_atomic32_store(volatile int*, int, int order);
-int __tsan_atomic32_load(const volatile int*, int order);
 long __tsan_atomic64_load(const volatile long*, int order);
 }
 #define TSAN(...) __VA_ARGS__
@@ -105,8 +104,9 @@ struct Cta {
 };
 struct Store {  // on its way to another CTA
   Cta* from;
-  uint32_t* address;
-  uint32_t value;
+  void* address;
+  uint64_t value;
+  int num_bytes;  // 4 or 8
   uint64_t serial;
   ptx::Mbarrier* completes = nullptr;  // of a store_async
   Cta* to = nullptr;
@@ -133,7 +133,7 @@ struct Machine {
   void run();
   void resume(Fiber&);
   void deliver(size_t index);
-  void deliver_from(const Cta*, const uint32_t* address_or_all);
+  void deliver_from(const Cta*, const void* address_or_all);
   void deliver_some();
   bool expire_waits();
   std::string who_waits() const;
@@ -201,14 +201,15 @@ void Machine::deliver(size_t index) {
     fault = "store_async into the shared memory of CTA " + std::to_string(s.to - ctas.data()) + ", which has already ended";
     return;
   }
-  std::atomic_ref(*s.address).store(s.value, std::memory_order_relaxed);
+  if (s.num_bytes == 8) std::atomic_ref(*static_cast<uint64_t*>(s.address)).store(s.value, std::memory_order_relaxed);
+  else std::atomic_ref(*static_cast<uint32_t*>(s.address)).store(static_cast<uint32_t>(s.value), std::memory_order_relaxed);
   progress++;
   if (!s.completes) return;
   BarState& bar = *reinterpret_cast<BarState*>(s.completes);
   bar.missing_bytes -= 4;
   flip_if_complete(bar);
 }
-void Machine::deliver_from(const Cta* cta, const uint32_t* address) {  // its relaxed stores to one address or, with nullptr, to all
+void Machine::deliver_from(const Cta* cta, const void* address) {  // its relaxed stores to one address or, with nullptr, to all
   for (size_t i = 0; i < in_flight.size();)
     if (in_flight[i].from == cta && !in_flight[i].completes && (!address || in_flight[i].address == address)) deliver(i), i = 0;
     else i++;
@@ -342,24 +343,29 @@ void cluster_barrier(Where where) {
   machine->deliver_from(&c, nullptr);
   meet(*c.cluster_barrier, where, true);
 }
-void pause(const char* waiting_for, int step, Where where) {
+bool pause(const char* waiting_for, Where where) {
   Fiber& f = *machine->running;
   f.num_pauses++;  // lanes that poll together must wake together: one may have looked earlier than another
-  wait_until([&] { return machine->progress != f.seen_progress || f.warp->last_pause_ended >= f.num_pauses; }, where,
-             [&] { return std::string(waiting_for) + " at step " + std::to_string(step) + " (polling)"; });
+  f.in_timed_wait = true, f.expired = false;
+  wait_until([&] { return machine->progress != f.seen_progress || f.warp->last_pause_ended >= f.num_pauses || f.expired; }, where,
+             [&] { return std::string(waiting_for) + " (polling)"; });
+  f.in_timed_wait = false;
   f.warp->last_pause_ended = std::max(f.warp->last_pause_ended, f.num_pauses);
   f.seen_progress = machine->progress;
+  return !f.expired;
 }
 
 // Relaxed words: other CTAs see them late; a load sees every earlier store of its own CTA. Under TSan they land at once.
-void store_relaxed(uint32_t* p, uint32_t v) {
-  TSAN(__tsan_atomic32_store(reinterpret_cast<int*>(p), std::bit_cast<int>(v), 0); machine->progress++; return);
-  machine->in_flight.push_back({machine->running->cta_state, p, v, machine->num_stores++});
+void store_relaxed(void* p, uint64_t v, int num_bytes) {
+  const Store s{machine->running->cta_state, p, v, num_bytes, machine->num_stores++};
+  if (s.serial == machine->config.lost_store) return;
+  machine->in_flight.push_back(s);
+  if (under_tsan) machine->deliver(machine->in_flight.size() - 1);
 }
-uint32_t load_relaxed(const uint32_t* p) {
-  TSAN(return std::bit_cast<uint32_t>(__tsan_atomic32_load(reinterpret_cast<const int*>(p), 0)));
+uint64_t load_relaxed(const void* p, int num_bytes) {
   machine->deliver_from(machine->running->cta_state, p);
-  return std::atomic_ref(*const_cast<uint32_t*>(p)).load(std::memory_order_relaxed);
+  if (num_bytes == 8) return std::atomic_ref(*static_cast<uint64_t*>(const_cast<void*>(p))).load(std::memory_order_relaxed);
+  return std::atomic_ref(*static_cast<uint32_t*>(const_cast<void*>(p))).load(std::memory_order_relaxed);
 }
 
 void mbarrier_init(ptx::Mbarrier* bar, int num_arrivals) {
@@ -393,8 +399,8 @@ void store_async(uint32_t* dst, uint32_t v, ptx::Mbarrier* bar, int rank) {
   if (offset >= machine->config.shared_bytes) fail("store_async to an address outside shared memory");
   auto there = [&]<class T>(T* p) { return reinterpret_cast<T*>(reinterpret_cast<std::byte*>(p) - f.shared + to.shared.get()); };
   [[maybe_unused]] const BarState& state = state_of(there(bar));
-  const Store s{f.cta_state, there(dst), v, machine->num_stores++, there(bar), &to};
-  TSAN(__tsan_atomic32_store(reinterpret_cast<int*>(s.address), std::bit_cast<int>(v), 0));
+  const Store s{f.cta_state, there(dst), v, 4, machine->num_stores++, there(bar), &to};
+  TSAN(__tsan_atomic32_store(static_cast<int*>(s.address), std::bit_cast<int>(v), 0));
   TSAN(__tsan_release(order_tag(s.completes, state.parity)));
   if (s.serial == machine->config.lost_store) return;
   machine->in_flight.push_back(s);

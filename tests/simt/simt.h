@@ -36,10 +36,10 @@ const ThreadInfo& self();
 const Words* gather(const char* operation, const Words& mine, Where);  // all 32 lanes' words; valid until the next gather
 void block_barrier(Where);
 void cluster_barrier(Where);
-void pause(const char* waiting_for, int step, Where);  // in a polling loop: sleep until something has changed
+bool pause(const char* waiting_for, Where);  // in a polling loop: sleep until something has changed; false: the wait has expired
 
-void store_relaxed(uint32_t* p, uint32_t v);
-uint32_t load_relaxed(const uint32_t* p);
+void store_relaxed(void* p, uint64_t v, int num_bytes);  // 4 or 8
+uint64_t load_relaxed(const void* p, int num_bytes);
 
 void mbarrier_init(ptx::Mbarrier*, int num_arrivals);
 void mbarrier_arrive_expect_bytes(ptx::Mbarrier*, int bytes);

@@ -8,32 +8,38 @@ import torch
 
 from emulator import build, has_compiler
 from prnn import cells, engine
-from prnn.kernels import cluster_forward
+from prnn.kernels import cluster_forward, grid_forward
 from prnn.kernels.cluster_forward import ClusterConfig
 from prnn.kernels.gpu import Features
+from prnn.kernels.grid_forward import GridConfig
 from prnn.ops import cpu, cuda, key_of
 from prnn.ops.arguments import Layer
 from prnn.problem import Problem
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="the emulator needs g++")
 STEPS, BATCH, SIZE, HIDDEN = 6, 11, 3, 20
-CONFIG = ClusterConfig(2, 1, 2, 1, 1)
+CONFIGS = {cluster_forward: ClusterConfig(2, 1, 2, 1, 1), grid_forward: GridConfig(2, 1, 1, 1, 2, 1, 2)}
 KINDS = {"lstm": cells.lstm, "gru": cells.gru}
 
 
+@pytest.fixture(scope="module", params=CONFIGS, ids=lambda family: family.NAME)
+def family(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory):
+def kernels(family, tmp_path_factory):
     types = [("float16", "ieee"), ("float32", "ieee"), ("float32", "tf32")]
     keys = [(kind, *each, masked) for kind in KINDS for each in types for masked in (False, True)]
     problems = [
-        (Problem(KINDS[kind], SIZE, HIDDEN, dtype=dtype, math=math), CONFIG, Features(masked))
+        (Problem(KINDS[kind], SIZE, HIDDEN, dtype=dtype, math=math), CONFIGS[family], Features(masked))
         for kind, dtype, math, masked in keys
     ]
-    return dict(zip(keys, build(cluster_forward, problems, tmp_path_factory.mktemp("simt"))))
+    return dict(zip(keys, build(family, problems, tmp_path_factory.mktemp("simt"))))
 
 
 @pytest.fixture(autouse=True)
-def emulated(kernels, monkeypatch):
+def emulated(family, kernels, monkeypatch):
     """Launches go to the emulator, in the order in which they are made."""
     seeds = iter(range(1000))
 
@@ -41,11 +47,16 @@ def emulated(kernels, monkeypatch):
         kernel = kernels[problem.cell.name, problem.dtype, problem.math, features.is_masked]
 
         def launch(arguments, stream):
-            launch = cluster_forward.launch(problem, CONFIG, arguments.batch, directions)
-            arguments.clusters_per_direction = launch.copies // directions
+            launch = family.launch(problem, CONFIGS[family], arguments.batch, directions)
+            arguments.copies_per_direction = launch.copies // directions
+            arguments.patience.cycles = 1
             assert kernel(launch, arguments, next(seeds)) is None
 
-        return SimpleNamespace(launch=launch, problem=problem, plan=SimpleNamespace(family=cluster_forward.NAME))
+        def workspace_bytes(batch):
+            return family.workspace_bytes(problem, CONFIGS[family], batch, directions)
+
+        plan = SimpleNamespace(family=family.NAME)
+        return SimpleNamespace(launch=launch, problem=problem, plan=plan, workspace_bytes=workspace_bytes)
 
     monkeypatch.setattr(engine, "prepare_gpu", prepare)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())

@@ -128,6 +128,11 @@ def launch(problem: Problem, config: ClusterConfig, batch: int, directions: int)
     return Launch(copies * config.cluster_size, config.cluster_size, needs.threads, needs.shared_bytes, copies)
 
 
+def workspace_bytes(problem: Problem, config: ClusterConfig, batch: int, directions: int) -> int:
+    """See gpu.GpuFamily."""
+    return 0
+
+
 def exchanges(problem: Problem, config: ClusterConfig, batch: int) -> tuple[int, int]:
     """See gpu.GpuFamily."""
     served = min(batch, 8 * config.batch_tiles)

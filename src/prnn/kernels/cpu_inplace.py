@@ -1,15 +1,15 @@
-"""Family ``cpu_inplace``: for few rows; parameters are read where they lie, so that nothing is packed and nothing can be stale."""
+"""Family ``cpu_inplace``: parameters are read where they lie, so that nothing is packed and nothing can be stale."""
 
 from __future__ import annotations
 
 from prnn.facts import CpuFacts
-from prnn.kernels.family import Config, Work, count_work, native_configs, refuse_native
+from prnn.kernels.cpu_panels import PEAK_SHARE
+from prnn.kernels.family import NATIVE_PASS_ROWS, Config, Work, count_work, native_configs, refuse_native, weight_bytes
 from prnn.problem import Problem
 from prnn.specs import Available
 
 NAME = "cpu_inplace"
 FALLBACK = False
-MAX_BATCH = 8  # rows whose accumulators fit in registers beside the weights
 
 
 def configs(problem: Problem, facts: CpuFacts, available: Available) -> tuple[Config, ...]:
@@ -24,16 +24,18 @@ def refuse(problem: Problem, config: Config, batch: int, available: Available) -
         reason = (
             f"it reads weights of the arithmetic's type where they lie, and these are {problem.weights}; use cpu_panels"
         )
-    if reason is None and batch > MAX_BATCH:
-        passes = -(-batch // MAX_BATCH)
-        reason = (
-            f"a pass over the weights serves at most {MAX_BATCH} rows, so batch {batch} would read them {passes} times a step; "
-            "use cpu_panels"
-        )
     return reason
 
 
 def work(problem: Problem, batch: int, steps: int) -> Work:
     """See family.Family."""
-    # Dot products along the rows of the weights keep up with the third cache level at one row, which takes a third of the peak.
-    return count_work(problem, batch, steps, rows_per_pass=MAX_BATCH, packs=False, peak_share=0.5)
+    input_bytes, recurrent_bytes = weight_bytes(problem)
+    input_time = input_bytes / _peak_share(steps * batch, problem.input_size)
+    recurrent_time = recurrent_bytes / _peak_share(batch, problem.output_size)
+    share = (input_bytes + recurrent_bytes) / (input_time + recurrent_time)
+    return count_work(problem, batch, steps, rows_per_pass=NATIVE_PASS_ROWS, packs=False, peak_share=share)
+
+
+def _peak_share(rows: int, depth: int) -> float:
+    # One row waits for the weights, in panels or not. With more, the sums across lanes at the end of a dot product show if it is short.
+    return PEAK_SHARE if rows == 1 else 0.72 * depth / (depth + 12)

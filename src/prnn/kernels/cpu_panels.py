@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from prnn.facts import CpuFacts
-from prnn.kernels.family import Config, Work, count_work, native_configs, refuse_native
+from prnn.kernels.family import NATIVE_PASS_ROWS, Config, Work, count_work, native_configs, refuse_native
 from prnn.problem import Problem
 from prnn.specs import Available
 
 NAME = "cpu_panels"
 FALLBACK = False
+PEAK_SHARE = 0.75  # the prototype reached 70 to 82 of 98 GFLOP/s from panels that are in cache
 
 
 def configs(problem: Problem, facts: CpuFacts, available: Available) -> tuple[Config, ...]:
@@ -23,7 +24,6 @@ def refuse(problem: Problem, config: Config, batch: int, available: Available) -
 
 def work(problem: Problem, batch: int, steps: int) -> Work:
     """See family.Family."""
-    # 70 to 82 of 98 GFLOP/s were measured from panels that are in cache. Rows share the time to widen a narrow weight; one row alone
-    # reached 46 with int8 and 58 with bfloat16.
-    peak_share = 0.75 if batch > 2 else {"same": 0.75, "bfloat16": 0.6, "int8": 0.5}[problem.weights]
-    return count_work(problem, batch, steps, rows_per_pass=32, packs=True, peak_share=peak_share)
+    # Rows share the time to widen a narrow weight; one row alone reached 46 GFLOP/s with int8 and 58 with bfloat16.
+    peak_share = PEAK_SHARE if batch > 2 else {"same": PEAK_SHARE, "bfloat16": 0.6, "int8": 0.5}[problem.weights]
+    return count_work(problem, batch, steps, rows_per_pass=NATIVE_PASS_ROWS, packs=True, peak_share=peak_share)

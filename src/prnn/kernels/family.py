@@ -77,6 +77,8 @@ class Family(Protocol):
 
 # Instructions that stand for one exp, tanh, sigmoid, log, square root or division.
 _EXPENSIVE_FLOPS = 40
+# Rows that pass over the native engine's weights together: batch_block and chunk_rows of kernels/cpu/forward.h.
+NATIVE_PASS_ROWS = 64
 
 
 def native_configs(facts: CpuFacts, available: Available) -> tuple[Config, ...]:

@@ -52,9 +52,10 @@ class Resources:
     Attributes:
         registers: of a thread, at most, whatever the features; `weight_registers` of them hold R.
         least_registers: with fewer it spills for certain. In between the compiler decides, and what spills is refused once it is compiled.
-        threads, shared_bytes: of a CTA.
+        threads, shared_bytes: of a CTA; `shared_weight_bytes` of them hold R.
         ctas: that hold one copy of R; 0: nobody does, R is read from memory in every step.
         sequences: that a copy of R serves.
+        streamed_weight_bytes: of R, read by a CTA in every step.
     """
 
     registers: int
@@ -64,17 +65,37 @@ class Resources:
     shared_bytes: int
     ctas: int
     sequences: int
+    shared_weight_bytes: int = 0
+    streamed_weight_bytes: int = 0
+
+    @property
+    def register_weight_bytes(self) -> int:
+        """Of a CTA."""
+        return self.weight_registers * 4 * self.threads
+
+    @property
+    def weights_in(self) -> str:
+        """Where R is from step to step, nearest first."""
+        if not self.ctas:
+            return "memory"
+        places = {
+            "registers": self.weight_registers,
+            "shared memory": self.shared_weight_bytes,
+            "L2": self.streamed_weight_bytes,
+        }
+        return ", ".join(name for name, size in places.items() if size) or "nowhere"
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is started. `copies`: of R, over all directions."""
+    """How a kernel is started. `copies`: of R, over all directions; `is_cooperative`: all CTAs of a copy must run at once."""
 
     ctas: int
     cluster_size: int
     threads: int
     shared_bytes: int
     copies: int
+    is_cooperative: bool = False
 
 
 class GpuFamily(Protocol):
@@ -101,6 +122,10 @@ class GpuFamily(Protocol):
 
     def launch(self, problem: Problem, config: Any, batch: int, directions: int) -> Launch:
         """How the kernel is started for a batch."""
+        ...
+
+    def workspace_bytes(self, problem: Problem, config: Any, batch: int, directions: int) -> int:
+        """Of global memory, all zero before every launch, through which CTAs exchange h."""
         ...
 
     def exchanges(self, problem: Problem, config: Any, batch: int) -> tuple[int, int]:
@@ -235,7 +260,9 @@ class Arguments(Structure):
         ("patience", Patience),
         ("num_steps", c_int),
         ("batch", c_int),
-        ("clusters_per_direction", c_int),
+        ("copies_per_direction", c_int),
+        ("first_copy", c_int),
+        ("exchange", c_void_p),
         ("zero_padding", c_int),
     ]
 

@@ -88,6 +88,11 @@ def launch(problem: Problem, config: LaunchedConfig, batch: int, directions: int
     return Launch(ctas, 1, config.threads, 0, directions)
 
 
+def workspace_bytes(problem: Problem, config: LaunchedConfig, batch: int, directions: int) -> int:
+    """See gpu.GpuFamily."""
+    return 0
+
+
 def exchanges(problem: Problem, config: LaunchedConfig, batch: int) -> tuple[int, int]:
     """See gpu.GpuFamily."""
     return 1, 0

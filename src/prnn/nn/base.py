@@ -185,18 +185,22 @@ class RecurrentBase(torch.nn.RNNBase):
         width = proj_size or hidden_size
         count = num_layers * directions
         shapes = [(count, batch, width), *[(count, batch, hidden_size)] * (len(cell.states) - 1)]
-        if states is None:
-            states = [zeros(shape, x.dtype, x) for shape in shapes]
+        per_layer: Sequence[Sequence[Tensor]]
+        if states is None:  # they are only read, so one tensor serves all
+            first = zeros((directions, batch, width), x.dtype, x)
+            other = first if width == hidden_size else zeros((directions, batch, hidden_size), x.dtype, x)
+            per_layer = [[first, *[other] * (len(shapes) - 1)]] * num_layers
         else:
             names = ["hidden"] if len(shapes) == 1 else [f"hidden[{i}]" for i in range(len(shapes))]
             check_states(states, shapes, x, names)
+            spans = [slice(k * directions, (k + 1) * directions) for k in range(num_layers)]
+            per_layer = [states] if num_layers == 1 else [[each[span] for each in states] for span in spans]
         direction = "both" if self.bidirectional else "reverse" if self.reverse else "forward"
         key, input_size = key_of(cell), self.input_size
         finals: list[Sequence[Tensor]] = []
         for k in range(num_layers):
-            here = states if num_layers == 1 else [each[k * directions : (k + 1) * directions] for each in states]
             config = Layer(key, input_size, hidden_size, proj_size, self.bias, direction, to_initial)
-            x, last = layer(x, here, weights[k], config, batch_sizes, lengths, reset)
+            x, last = layer(x, per_layer[k], weights[k], config, batch_sizes, lengths, reset)
             if self.dropout and self.training and k + 1 < num_layers:
                 x = torch.dropout(x, self.dropout, True)
             finals.append(last)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,9 +56,8 @@ class Plan(NamedTuple):
     names: tuple[str, ...]
     shapes: list[tuple[int, ...]]  # of the flat weights, all directions
     reverse: tuple[bool, ...]
-    fields: tuple[
-        int | None, ...
-    ]  # position of each member of LayerWeights but the vectors among one direction's weights
+    # Picks the members of LayerWeights but the vectors from one direction's weights with None behind them.
+    pick: Callable[[Sequence[Any]], tuple[Any, ...]]
 
     def split(self, flat: Sequence[Any]) -> list[LayerWeights]:
         """The flat weights as one `LayerWeights` for each direction."""
@@ -65,8 +65,8 @@ class Plan(NamedTuple):
         first_vector = count - len(self.cell.vectors)
         result = []
         for start in range(0, len(flat), count):
-            w_ih, w_hh, b_ih, b_hh, w_hr = [None if i is None else flat[start + i] for i in self.fields]
             vectors = tuple(flat[start + first_vector : start + count])
+            w_ih, w_hh, b_ih, b_hh, w_hr = self.pick((*flat[start : start + count], None))
             result.append(LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, vectors))
         return result
 
@@ -87,7 +87,7 @@ def plan_of(layer: Layer, dtype: torch.dtype, training: bool) -> Plan:
         names,
         list(problem.weight_shapes.values()) * len(reverse),
         reverse,
-        tuple(names.index(field) if field in names else None for field in fields),
+        itemgetter(*(names.index(field) if field in names else -1 for field in fields)),
     )
 
 
@@ -104,14 +104,14 @@ def check(
     Raises:
         RuntimeError: a shape or dtype does not fit.
     """
-    dtype = x.dtype
-    if len(x.shape) != (3 if batch_sizes is None else 2) or x.shape[-1] != layer.input_size:
+    dtype, shape = x.dtype, x.shape
+    if len(shape) != (3 if batch_sizes is None else 2) or shape[-1] != layer.input_size:
         expected = f"(steps, batch, {layer.input_size})" if batch_sizes is None else f"(rows, {layer.input_size})"
-        raise RuntimeError(f"Expected input size {expected}, got {list(x.shape)}")
+        raise RuntimeError(f"Expected input size {expected}, got {list(shape)}")
     check_weights(plan, weights, dtype)
     if len(states) != len(plan.state_sizes):
         raise RuntimeError(f"cell {plan.cell.name!r} has {len(plan.state_sizes)} states, got {len(states)}")
-    batch = x.shape[1] if batch_sizes is None else states[0].shape[1]
+    batch = shape[1] if batch_sizes is None else states[0].shape[1]
     directions = len(plan.reverse)
     for place, (state, width) in enumerate(zip(states, plan.state_sizes)):
         if state.shape != (directions, batch, width):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ from torch import Tensor
 from prnn.ops import cpu, differentiable
 from prnn.ops.arguments import Layer, zeros
 
-_ORDINARY = (Tensor, torch.nn.Parameter)
+_ORDINARY = frozenset((Tensor, torch.nn.Parameter))
+_IS_CPU = attrgetter("is_cpu")
 _NUM_SCALARS = len(Layer._fields) + 2  # and the numbers of states and of weights
 
 
@@ -28,7 +30,8 @@ def unobserved(*tensors: Tensor) -> bool:
     return (
         torch._C._len_torch_dispatch_stack() == 0
         and not transformed()
-        and all(type(each) in _ORDINARY and each.is_cpu for each in tensors)
+        and _ORDINARY.issuperset(map(type, tensors))
+        and all(map(_IS_CPU, tensors))
     )
 
 

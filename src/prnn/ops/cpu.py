@@ -27,6 +27,13 @@ def _plain(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor if tensor.is_contiguous() else torch.from_numpy(np.ascontiguousarray(tensor.detach().numpy()))
 
 
+def _all_plain(tensors: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
+    """The tensors, of one dtype, as `_plain` gives them: usually as they are."""
+    if tensors[0].dtype is dtype and all(map(Tensor.is_contiguous, tensors)):
+        return tensors
+    return [_plain(each, dtype) for each in tensors]
+
+
 def _rows(tensor: Tensor, index: Array | None, dtype: torch.dtype) -> Tensor:
     """The valid rows of a padded [T, B, width] (or already packed) tensor."""
     plain = _plain(tensor, dtype)
@@ -45,9 +52,9 @@ def _padded(rows: Tensor, index: Array | None, shape: Sequence[int], dtype: torc
     return rows if rows.dtype is dtype else rows.to(dtype)
 
 
-def _ordered(states: Sequence[Tensor], order: Array | None, dtype: torch.dtype) -> list[Tensor]:
+def _ordered(states: Sequence[Tensor], order: Array | None, dtype: torch.dtype) -> Sequence[Tensor]:
     """The states [D, B, width] in the order of the packed rows."""
-    plain = [_plain(state, dtype) for state in states]
+    plain = _all_plain(states, dtype)
     if order is None:
         return plain
     return [torch.from_numpy(np.ascontiguousarray(state.detach().numpy()[:, order])) for state in plain]
@@ -87,7 +94,7 @@ def run(
     if num_rows:
         finals = [torch.empty_like(state) for state in initial]
         executable = _executable(plan, batch, packing.rows[0].steps, save)
-        per_direction = plan.split([_plain(weight, dtype) for weight in weights])
+        per_direction = plan.split(_all_plain(weights, dtype))
         for d, direction_rows in enumerate(packing.rows):
             executable.forward(
                 rows,
@@ -120,11 +127,11 @@ def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], layer: 
     plan = plan_of(layer, x.dtype, False)
     check_weights(plan, weights, x.dtype)
     dtype = ARITHMETIC[x.dtype]
-    initial = tuple([_plain(state, dtype) for state in states])
+    initial = tuple(_all_plain(states, dtype))
     finals = tuple([torch.empty_like(state) for state in initial])
     batch = x.shape[0]
     if batch:
-        (per_direction,) = plan.split([_plain(weight, dtype) for weight in weights])
+        (per_direction,) = plan.split(_all_plain(weights, dtype))
         # The output is the first state: one array serves both.
         engine.prepare(plan.problem, batch).forward(
             _plain(x, dtype), initial, per_direction, _one_step(batch), finals[0], finals
@@ -190,7 +197,7 @@ def backward(
     rows, d_rows = _rows(x, index, dtype), _rows(d_y, index, dtype).view(packing.rows[0].num_rows, d_y.shape[-1])
     d_last = _ordered(d_finals, order, dtype)
     num_rows = packing.rows[0].num_rows
-    plain = [_plain(weight, dtype) for weight in weights]
+    plain = _all_plain(weights, dtype)
     blank = torch.empty_like if num_rows else zeros_like  # the engine overwrites them
     d_x = blank(rows) if needs_x else None
     d_flat = [blank(weight) if needs_weights else None for weight in plain]

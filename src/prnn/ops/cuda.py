@@ -167,13 +167,15 @@ def run(
             _problem(config, x.dtype, math), x.device.index, features, batch, steps, count, backend
         )
         end = [torch.empty_like(each) for each in begin]
-        call = _Call(config, plan, where, batch, [each.contiguous() for each in weights], begin, end, y)
-        rows = x.reshape(num_rows, config.input_size)
+        whole = [each.contiguous() for each in weights]
+        aligned = [each if each.data_ptr() % 16 == 0 else each.clone() for each in whole]
+        call = _Call(config, plan, where, batch, aligned, begin, end, y)
+        rows, num_bytes = x.reshape(num_rows, config.input_size), executable.workspace_bytes(batch)
         if executable.plan.family == launched.NAME:
             with loop(executable, call.per_direction, batch, x, math == "tf32") as over_time:
-                call.run(over_time, rows)
+                call.run(over_time, rows, num_bytes)
         else:
-            call.run(executable, rows)
+            call.run(executable, rows, num_bytes)
     return y, end
 
 
@@ -200,7 +202,7 @@ class _Call:
         self.weights = weights
         self.per_direction = plan.split(weights)
 
-    def run(self, executable: engine.GpuExecutable | Loop, rows: Tensor) -> None:
+    def run(self, executable: engine.GpuExecutable | Loop, rows: Tensor, workspace_bytes: int) -> None:
         offsets, batch = self.where.offsets, self.batch
         steps, count = len(offsets) - 1, len(self.plan.reverse)
         wide = ARITHMETIC[rows.dtype]
@@ -212,6 +214,7 @@ class _Call:
             [torch.empty(each.shape, dtype=wide, device=rows.device) for each in self.begin]
             for _ in range(min(2, len(starts) - 1))
         ]
+        exchange = torch.empty(workspace_bytes, dtype=torch.uint8, device=rows.device)
         stream = torch.cuda.current_stream(rows.device).cuda_stream
         for number, start in enumerate(starts):
             arguments = gpu.Arguments(
@@ -221,6 +224,7 @@ class _Call:
                 num_steps=min(chunk, steps - start),
                 batch=batch,
                 zero_padding=int(self.where.row_of_step is None),
+                exchange=_address(exchange.zero_()),
             )
             alive = []  # until all is enqueued; the allocator orders what follows on this stream
             for d, reverse in enumerate(self.plan.reverse):

@@ -23,7 +23,7 @@ GFLOPS = {
     "neon": 45.0,
 }  # float32, one core; only v3 was measured
 UNIT_SHARE = 0.5  # of the peak that the cell's own arithmetic reaches
-PACK_PRODUCTS = 5.0  # packing moves 15 GB/s, an eighth to a fifth of what a product with one row reads
+PACK_PRODUCTS = 8.0  # packing moves 10 GB/s, less than in a quiet cache: other work has passed since the last call
 CALL_US = 3.0
 WAKE_US = 40.0  # to hand a call to threads that sleep, as they do after 50 us without work
 BARRIER_US = 2.0  # 0.1 to 0.4 on cores of their own; far more when a thread has lost its core, which happens everywhere

@@ -8,12 +8,12 @@ from typing import Any
 
 from prnn.errors import UnsupportedProblem
 from prnn.facts import GpuFacts
-from prnn.kernels import budget, cluster_forward, launched
+from prnn.kernels import budget, cluster_forward, grid_forward, launched
 from prnn.kernels.gpu import GpuFamily, Resources
 from prnn.plan.gpu_cost import GpuCost, estimate
 from prnn.problem import Problem
 
-GPU_FAMILIES: tuple[GpuFamily, ...] = (cluster_forward, launched)
+GPU_FAMILIES: tuple[GpuFamily, ...] = (cluster_forward, grid_forward, launched)
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,15 @@ class GpuPlan:
 
     @property
     def weights_in(self) -> str:
-        """Where the recurrent weights are from step to step: ``registers`` or ``memory``."""
-        return "registers" if self.chosen.resources.ctas else "memory"
+        """Where the recurrent weights are from step to step, nearest first: ``registers``, ``shared memory``, ``L2``; or ``memory``."""
+        return self.chosen.resources.weights_in
 
     def __str__(self) -> str:
         return f"{self.problem}; batch {self.batch}, steps {self.steps}: {self.chosen}"
 
     def explain(self) -> str:
         """Where the weights live, what a step takes, and what was refused for which reason; several lines."""
-        cost, floor = self.cost, "exchange" if self.weights_in == "registers" else "launches"
+        cost, floor = self.cost, "exchange" if self.chosen.resources.ctas else "launches"
         others = [each for each in self.candidates if each != self.chosen]
         lines = [
             f"{self.problem}; batch {self.batch}, steps {self.steps}, on {self.facts}",
@@ -99,8 +99,10 @@ class GpuPlan:
             ]
         limit = budget.thread_registers(needs.threads, self.facts)
         return [
-            f"weights: in the registers of {needs.ctas} CTAs, {needs.weight_registers} of at most {min(needs.registers, limit)} registers "
-            f"of {needs.threads} threads each (limit {limit}); {needs.shared_bytes} bytes of shared memory a CTA",
+            f"weights: {needs.weights_in} of {needs.ctas} CTAs of {needs.threads} threads; a CTA has {needs.register_weight_bytes} bytes "
+            f"of them in registers ({needs.weight_registers} of at most {min(needs.registers, limit)} a thread, limit {limit}), "
+            f"{needs.shared_weight_bytes} in shared memory (of {needs.shared_bytes} used) and reads {needs.streamed_weight_bytes} from L2 "
+            "in every step",
             f"copies of the weights: {cost.copies}, of which {cost.active} run at once",
         ]
 

@@ -1,6 +1,7 @@
 """The command line: verbs, words, data, errors and exit codes."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import prnn.cli
 from prnn import engine
 from prnn.cells import BUILTIN, lstm
 from prnn.cli import VERBS, main
+from prnn.plan import GPU_FAMILIES
 from prnn.plan.choose import FAMILIES
 from prnn.problem import Problem
 
@@ -47,7 +49,11 @@ def test_help_lists_the_verbs_without_importing_them(capsys):
         (["plan", "lstm", "--hidden", "8", "--device", "cuda"], 2, "invalid choice: 'cuda'"),
         (["plan", "lstm", "--hidden", "8", "--backend", "gpu"], 2, "backend must be 'auto' or one of"),
         (["plan", "--cell", "nowhere:cell", "--hidden", "8"], 2, "no cell at 'nowhere:cell'"),
-        (["plan", "lstm", "--hidden", "8", "--batch", "999", "--backend", "cpu_inplace"], 1, "cannot run lstm 8 -> 8"),
+        (
+            ["plan", "lstm", "--hidden", "8", "--dtype", "float16", "--backend", "cpu_inplace"],
+            1,
+            "cannot run lstm 8 -> 8",
+        ),
     ],
 )
 def test_a_wrong_command_line_says_what_is_wrong(capsys, arguments, code, message):
@@ -73,12 +79,10 @@ def test_plan_for_a_gpu_that_is_not_there(capsys):
     arguments = ["plan", "lstm", "--hidden", "256", "--batch", "64", "--dtype", "float16", "--device", "h200"]
     assert main([*arguments, "--bidirectional", "--explain"]) == 0
     text = capsys.readouterr().out
-    assert "chosen: cluster_forward" in text and "copies of the weights: " in text
+    assert re.search("chosen: (cluster|grid)_forward", text) and "copies of the weights: " in text
     assert main([*arguments, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert (
-        data["family"] == "cluster_forward" and data["weights_in"] == "registers" and data["config"]["cluster_size"] > 1
-    )
+    assert data["family"] in {family.NAME for family in GPU_FAMILIES} and data["weights_in"] == "registers"
 
 
 def test_plan_without_residence(capsys):

@@ -5,7 +5,7 @@ import pytest
 from prnn.cells import BUILTIN, cell, gru, indrnn, lstm, tanh
 from prnn.facts import CpuFacts
 from prnn.kernels import cpu_inplace, cpu_panels, interpreted
-from prnn.kernels.family import Config, weight_bytes
+from prnn.kernels.family import NATIVE_PASS_ROWS, Config, weight_bytes
 from prnn.problem import Problem
 from prnn.specs import Available
 
@@ -63,13 +63,10 @@ def test_a_renamed_builtin_cell_needs_no_compiler(family):
     assert family.refuse(Problem(my_gru, 4, 4), Config("x86-64", 1), 1, without) is None
 
 
-def test_in_place_refuses_more_rows_than_it_serves_in_a_pass():
-    config = Config("x86-64-v3", 1)
-    most = cpu_inplace.MAX_BATCH
-    assert cpu_inplace.refuse(LSTM, config, most, READY) is None
-    reason = cpu_inplace.refuse(LSTM, config, 2 * most + 1, READY)
-    numbers = f"at most {most} rows, so batch {2 * most + 1} would read them 3 times a step"
-    assert reason == f"a pass over the weights serves {numbers}; use cpu_panels"
+def test_in_place_says_what_short_dot_products_cost():
+    shares = [cpu_inplace.work(Problem(lstm, size, size), 4, 100).peak_share for size in (16, 64, 256, 1024)]
+    assert shares == sorted(shares) and shares[-1] < cpu_panels.PEAK_SHARE
+    assert cpu_inplace.work(LSTM, 1, 1).peak_share == cpu_panels.PEAK_SHARE
 
 
 def test_narrow_weights_are_read_from_panels_only():
@@ -110,4 +107,4 @@ def test_counts_of_a_step_by_hand():
     # a long sequence: only the recurrent matrix is read in every step
     long = cpu_panels.work(problem, 1, 3200)
     assert long.kept_bytes == 4 * 3 * 64 * 64
-    assert long.step_bytes == pytest.approx(4 * 3 * 64 * (64 + 40 / 32))
+    assert long.step_bytes == pytest.approx(4 * 3 * 64 * (64 + 40 / NATIVE_PASS_ROWS))

@@ -7,8 +7,9 @@ import pytest
 from prnn.cells import BUILTIN, cell, gru, gru_reset_before, lstm, mgu, tanh
 from prnn.errors import UnsupportedProblem
 from prnn.facts import GPUS
-from prnn.kernels import cluster_forward, launched
+from prnn.kernels import cluster_forward, grid_forward, launched
 from prnn.kernels.cluster_forward import ClusterConfig
+from prnn.kernels.grid_forward import GridConfig
 from prnn.plan import choose_gpu
 from prnn.plan.gpu_cost import estimate, gather_us
 from prnn.problem import Problem
@@ -84,6 +85,44 @@ def test_estimates_are_near_what_an_h200_took(hidden, batch, config, measured_us
     assert cost.step_us == pytest.approx(measured_us, rel=0.12)
 
 
+# config: groups_per_cta, k_slices, batch_tiles, tiles_together, register_chunks, shared_chunks, partial_buffers
+@pytest.mark.parametrize(
+    ("hidden", "batch", "config", "measured_us"),
+    [
+        (256, 64, (2, 8, 1, 1, 4, 0, 2), 0.924),
+        (512, 8, (1, 8, 1, 1, 4, 0, 2), 0.771),
+        (512, 16, (1, 8, 1, 1, 4, 0, 2), 0.869),
+        (512, 32, (2, 8, 1, 1, 8, 0, 2), 1.048),
+        (512, 64, (4, 8, 1, 1, 16, 0, 2), 1.506),
+        (1024, 8, (1, 8, 1, 1, 8, 0, 2), 1.08),
+        (1024, 16, (2, 8, 1, 1, 16, 0, 2), 1.248),
+        (1024, 32, (4, 8, 1, 1, 16, 16, 1), 2.041),
+        (1024, 64, (2, 8, 4, 1, 16, 0, 2), 3.298),
+        (1024, 64, (1, 8, 8, 1, 8, 0, 2), 4.753),
+        (2048, 8, (2, 8, 1, 1, 16, 16, 2), 1.882),
+        (2048, 16, (2, 8, 2, 1, 16, 16, 2), 3.275),
+        (2048, 32, (2, 8, 4, 1, 16, 16, 1), 5.39),
+    ],
+)
+def test_estimates_are_near_what_a_prototype_of_the_grid_took(hidden, batch, config, measured_us):
+    cost = estimate(grid_forward, half(lstm, hidden), GridConfig(*config), batch, 256, 1, H200)
+    assert cost.recurrence_us == pytest.approx(measured_us, rel=0.22)
+
+
+def test_few_sequences_take_many_sms_and_many_take_many_copies():
+    """As was measured: more SMs make a step shorter where they are there, and copies do not wait for one another."""
+    ctas = [
+        choose_gpu(half(lstm, 1024), H200, batch, 256, backend="grid_forward").chosen.resources.ctas
+        for batch in (8, 16, 32)
+    ]
+    assert ctas == [128, 64, 32]
+
+
+def test_explains_where_weights_live():
+    text = choose_gpu(half(lstm, 2048), H200, 8, 256).explain()
+    assert "weights: registers, shared memory of 128 CTAs" in text and "from L2 in every step" in text
+
+
 def test_nothing_runs_and_the_reasons_say_why():
     with pytest.raises(UnsupportedProblem) as caught:
         choose_gpu(half(mgu, 64), H200, 1, 1, backend="cluster_forward")
@@ -102,7 +141,8 @@ def test_a_refusal_after_compiling_moves_to_the_next_candidate():
 
 def test_an_unknown_backend_names_those_that_exist():
     with pytest.raises(
-        ValueError, match=r"'auto' or one of \['cluster_forward', 'launched'\] on a GPU, got 'cpu_panels'"
+        ValueError,
+        match=r"'auto' or one of \['cluster_forward', 'grid_forward', 'launched'\] on a GPU, got 'cpu_panels'",
     ):
         choose_gpu(half(lstm, 64), H200, 1, 1, backend="cpu_panels")
 
@@ -114,7 +154,7 @@ def test_a_plan_is_a_value_and_explains_itself():
     text = plan.explain()
     for part in (
         "on NVIDIA H200: sm_90a, 132 SMs",
-        "weights: in the registers of",
+        "weights: registers of",
         "copies of the weights:",
         "floor of a step",
     ):

@@ -13,7 +13,7 @@ template <class E> struct Backward : Sizes<E> {
   using Sizes<E>::num_slots, Sizes<E>::first_recurrent, Sizes<E>::projected, Sizes<E>::width;
 
   static constexpr int64_t d_x_rows = 48;         // rows of d_x formed at once
-  static constexpr int64_t gradient_depth = 256;  // rows summed into a weight gradient at once
+  static constexpr int64_t gradient_depth = 128;  // rows summed into a weight gradient at once
 
   int64_t* first_row;               // [T]
   E *vector[prnn_max_vectors], *d_vector[prnn_max_vectors];  // [Hp]

@@ -123,17 +123,19 @@ inline void narrow_tile(const W* b, const float* scale, const float* a, int64_t 
   }
 }
 
-// As tile_rows and full_width_rows; where registers are few, the mask that widens bfloat16 takes one of them.
+// Rows of a tile, and those of a tile as wide as a panel. 16 registers hold the sums of 3 rows by 4 vectors, or of 6 by 2: half a panel, so
+// that more rows share a widened weight. The mask that widens bfloat16 takes one of them.
 template <class W> constexpr int mask_registers = sizeof(W) == 2 && PRNN_VECTOR_REGISTERS < 32 ? 1 : 0;
-template <class W> constexpr int narrow_rows = tile_rows - mask_registers<W>;
+template <class W> constexpr int narrow_rows = 6 - mask_registers<W>;
+template <class W> constexpr int narrow_full_width_rows = PRNN_VECTOR_REGISTERS < 32 ? 3 - mask_registers<W> : 6;
 
-// At most `narrow_rows` rows against one panel of NV vectors; as tile_of_rows.
+// At most `narrow_rows` rows against one panel of NV vectors.
 template <class W, int NV, int M = narrow_rows<W>>
 inline void narrow_tile_of_rows(int64_t rows, const W* b, const float* scale, const float* a, int64_t a_row, int64_t depth, float* c,
                                 int64_t c_row) {
   if constexpr (M > 1)
     if (rows < M) return narrow_tile_of_rows<W, NV, M - 1>(rows, b, scale, a, a_row, depth, c, c_row);
-  if constexpr (M > full_width_rows - mask_registers<W> && NV > 2) {
+  if constexpr (M > narrow_full_width_rows<W> && NV > 2) {
     constexpr int half = 2 * Vec<float>::width;
     narrow_tile<W, M, 2, NV>(b, scale, a, a_row, depth, c, c_row);
     narrow_tile<W, M, NV - 2, NV>(b + half * sizeof(W), scale + half, a, a_row, depth, c + half, c_row);

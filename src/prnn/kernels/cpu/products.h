@@ -8,15 +8,12 @@
 namespace prnn::PRNN_ISA {
 
 constexpr int panel_vectors = 4;
-// Rows of a tile. 16 registers hold 3 rows by 4 vectors or 6 rows by 2 vectors (12 sums), the panel's values and the broadcasts of A;
-// the second form reads a panel from the outer caches half as often.
-constexpr int tile_rows = 6;
-constexpr int full_width_rows = PRNN_VECTOR_REGISTERS >= 32 ? 6 : 3;
-// A panel's slice of this depth (16 KB) stays in the first-level cache while all rows of A pass over it.
-constexpr int64_t panel_depth = 128;
-// How far ahead a panel is fetched, in bytes, by the rows of a tile. Measured on a Zen 3 core, GFLOP/s without / with: one row from L2
-// 35 / 39, from L3 29 / 31 (farther is slower); four rows from memory 11 / 18, sixteen 29 / 41 (nearer is slower).
-constexpr int64_t prefetch_bytes(int rows) { return rows <= 2 ? 1024 : 8192; }
+// Rows of a tile: as many as fill the registers with sums (3 rows by 4 vectors of 16 registers), the panel's values and what meets them.
+constexpr int tile_rows = PRNN_VECTOR_REGISTERS >= 32 ? 6 : 3;
+// A panel's slice of this depth (8 KB with vectors of 32 bytes) stays in the first-level cache while all rows of A pass over it.
+constexpr int64_t panel_depth = 64;
+// How far ahead a panel is fetched, in bytes, by the rows of a tile (docs/measured.md).
+constexpr int64_t prefetch_bytes(int rows) { return rows == 1 ? 1024 : 4096; }
 
 #if defined(__x86_64__)
 #define PRNN_IN_REGISTER(v) asm("" : "+x"(v))
@@ -28,19 +25,14 @@ constexpr int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 
-// C[m][v] += sum_k A[m][k] * B[k][v] for M rows and NV vectors of a panel of `panel` vectors. Element (m, k) of A is
-// a[m * a_row + k * a_k].
+// C[m][v] += sum_k A[m][k] * B[k][v] for M rows and the NV vectors of a panel. Element (m, k) of A is a[m * a_row + k * a_k].
 template <class E, int M, int NV>
-inline void tile(const E* b, int panel, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c, int64_t c_row) {
+inline void tile(const E* b, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c, int64_t c_row) {
   using Raw = typename Vec<E>::Raw;
   constexpr int width = Vec<E>::width;
   constexpr int copies = M * NV <= 4 ? 2 : 1;  // enough independent sums to hide the latency of an FMA
-  const int64_t b_k = panel * width;
-  Raw sum[copies][M][NV];
-#pragma GCC unroll 8
-  for (int m = 0; m < M; m++)
-#pragma GCC unroll 8
-    for (int v = 0; v < NV; v++) sum[0][m][v] = sum[copies - 1][m][v] = Raw{};
+  constexpr int64_t b_k = NV * width;
+  Raw sum[copies][M][NV] = {};
   const auto step = [&](Raw(&into)[M][NV], const E* b_here, const E* a_here) __attribute__((always_inline)) {
 #pragma GCC unroll 8
     for (int v = 0; v < NV; v += 64 / PRNN_VECTOR_BYTES) __builtin_prefetch(reinterpret_cast<const char*>(b_here + v * width) + prefetch_bytes(M));
@@ -90,13 +82,7 @@ template <class E, int NV, int M = tile_rows>
 inline void tile_of_rows(int64_t rows, const E* b, const E* a, int64_t a_row, int64_t a_k, int64_t depth, E* c, int64_t c_row) {
   if constexpr (M > 1)
     if (rows < M) return tile_of_rows<E, NV, M - 1>(rows, b, a, a_row, a_k, depth, c, c_row);
-  if constexpr (M > full_width_rows && NV > 2) {
-    constexpr int width = Vec<E>::width;
-    tile<E, M, 2>(b, NV, a, a_row, a_k, depth, c, c_row);
-    tile<E, M, NV - 2>(b + 2 * width, NV, a, a_row, a_k, depth, c + 2 * width, c_row);
-  } else {
-    tile<E, M, NV>(b, NV, a, a_row, a_k, depth, c, c_row);
-  }
+  tile<E, M, NV>(b, a, a_row, a_k, depth, c, c_row);
 }
 
 // All rows against one panel of NV vectors.
@@ -106,7 +92,7 @@ inline void multiply_panel(const E* b, const E* a, int64_t a_row, int64_t a_k, i
   for (int64_t k = 0; k < depth; k += panel_depth) {
     const int64_t part = min_of(panel_depth, depth - k);
     int64_t row = 0;
-    for (int64_t t = 0; t < num_tiles; t++) {  // 8 rows are 4 + 4, not 6 + 2
+    for (int64_t t = 0; t < num_tiles; t++) {  // 4 rows are 2 + 2, not 3 + 1
       const int64_t count = (rows - row) / (num_tiles - t) + ((rows - row) % (num_tiles - t) != 0);
       tile_of_rows<E, NV>(count, b + k * NV * Vec<E>::width, a + row * a_row + k * a_k, a_row, a_k, part, c + row * c_row, c_row);
       row += count;
@@ -238,38 +224,87 @@ template <class E, int block, int scope, int count> PRNN_INLINE void add_all_nei
     v[i] = add_neighbours<E, block, scope>(v[2 * i], v[2 * i + 1], std::make_integer_sequence<int, Vec<E>::width>{});
 }
 
-// The horizontal sums of `width` vectors, as one vector. First within blocks of 16 bytes, which shuffle fast, then across them.
-template <class E> PRNN_INLINE typename Vec<E>::Raw sum_lanes(typename Vec<E>::Raw* v) {
-  constexpr int width = Vec<E>::width, block = 16 / sizeof(E);
-  add_all_neighbours<E, 1, block, width>(v);
-  if constexpr (block == 4) add_all_neighbours<E, 1, block, width / 2>(v);
+// The horizontal sums of `width` vectors, as one vector, in two steps. Within blocks of 16 bytes, which shuffle fast: as many vectors as
+// a block has lanes become one. Then across the blocks of what is left.
+template <class E> constexpr int block_lanes = 16 / sizeof(E);
+template <class E, int count> PRNN_INLINE void sum_within_blocks(typename Vec<E>::Raw* v) {
+  add_all_neighbours<E, 1, block_lanes<E>, count>(v);
+  if constexpr (block_lanes<E> == 4) add_all_neighbours<E, 1, block_lanes<E>, count / 2>(v);
+}
+template <class E> PRNN_INLINE typename Vec<E>::Raw sum_across_blocks(typename Vec<E>::Raw* v) {
+  constexpr int width = Vec<E>::width, block = block_lanes<E>;
   if constexpr (width >= 2 * block) add_all_neighbours<E, block, width, width / block>(v);
   if constexpr (width >= 4 * block) add_all_neighbours<E, block, width, width / block / 2>(v);
   return v[0];
 }
 
-// c[0..width) += W[lane, :] . a for `lanes` rows of W, read where they lie.
-template <class E> inline void dot_rows(const E* w, int64_t w_row, int64_t lanes, const E* a, int64_t depth, E* c) {
-  constexpr int width = Vec<E>::width;
+// How far ahead rows of W are fetched, in bytes: nearer, they come late from L3 and from memory.
+constexpr int64_t row_prefetch_bytes = 4096;
+constexpr int dot_tile_rows = 3;
+
+// c[m][0..width) += a[m] . W[lane, :] for M rows of A and `lanes` rows of W, read where they lie. `whole`: lanes is the width.
+template <class E, int M, bool whole>
+inline void dot_tile(const E* w, int64_t w_row, int64_t lanes, const E* a, int64_t a_row, int64_t depth, E* c, int64_t c_row) {
   using Raw = typename Vec<E>::Raw;
-  const E* row[width];
-  row[0] = w;
-#pragma GCC unroll 16
-  for (int lane = 1; lane < width; lane++) row[lane] = lane < lanes ? row[lane - 1] + w_row : row[lane - 1];
-  Raw sum[width] = {};
-  int64_t k = 0;
-  for (; k + width <= depth; k += width) {
-    const Raw value = Vec<E>::load(a + k).raw;
-#pragma GCC unroll 16
-    for (int lane = 0; lane < width; lane++) sum[lane] += Vec<E>::load(row[lane] + k).raw * value;
+  constexpr int width = Vec<E>::width, block = block_lanes<E>, line_vectors = 64 / PRNN_VECTOR_BYTES;
+  constexpr int at_once = M == 1 ? 8 : 4, N = width < at_once ? width : at_once;  // rows of W whose sums fit in registers
+  Raw sum[M][width / block];
+  const char* ahead = reinterpret_cast<const char*>(w) + row_prefetch_bytes;  // in the order of memory, whatever the order of reading
+#pragma GCC unroll 4
+  for (int first = 0; first < width; first += N) {
+    const E* row[N];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; n++) row[n] = w + (whole ? first + n : min_of(first + n, lanes - 1)) * w_row;
+    Raw part[M][N] = {};
+    int64_t k = 0;
+    for (; k + width <= depth; k += width) {
+      Raw value[M];
+#pragma GCC unroll 8
+      for (int m = 0; m < M; m++) value[m] = Vec<E>::load(a + m * a_row + k).raw;
+#pragma GCC unroll 8
+      for (int n = 0; n < N; n++) {
+        if (n % line_vectors == 0) __builtin_prefetch(ahead + n / line_vectors * 64);
+        Raw weight = Vec<E>::load(row[n] + k).raw;
+        if (M > 1) PRNN_IN_REGISTER(weight);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++) part[m][n] += weight * value[m];
+      }
+      ahead += N * PRNN_VECTOR_BYTES;
+    }
+    if (k < depth) {
+      Raw value[M];
+      for (int m = 0; m < M; m++) value[m] = load_first(a + m * a_row + k, depth - k);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; n++) {
+        const Raw weight = load_first(row[n] + k, depth - k);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++) part[m][n] += weight * value[m];
+      }
+    }
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++) {
+      sum_within_blocks<E, N>(part[m]);
+#pragma GCC unroll 8
+      for (int i = 0; i < N / block; i++) sum[m][first / block + i] = part[m][i];
+    }
   }
-  if (k < depth) {
-    const Raw value = load_first(a + k, depth - k);
-    for (int lane = 0; lane < width; lane++) sum[lane] += load_first(row[lane] + k, depth - k) * value;
+#pragma GCC unroll 8
+  for (int m = 0; m < M; m++) {
+    Raw total = sum_across_blocks<E>(sum[m]);
+    if constexpr (!whole)
+      for (int64_t lane = lanes; lane < width; lane++) total[lane] = 0;
+    (Vec<E>::load(c + m * c_row) + Vec<E>(total)).store(c + m * c_row);
   }
-  Raw total = sum_lanes<E>(sum);
-  for (int64_t lane = lanes; lane < width; lane++) total[lane] = 0;
-  (Vec<E>::load(c) + Vec<E>(total)).store(c);
+}
+
+// All rows of A against `width` rows of W, which stay in the first-level cache.
+template <class E, bool whole>
+inline void dot_rows(const E* w, int64_t w_row, int64_t lanes, const E* a, int64_t a_row, int64_t depth, E* c, int64_t c_row, int64_t rows) {
+  for (; rows > 0;) {
+    const int64_t count = divide_up(rows, divide_up(rows, dot_tile_rows));  // 4 rows are 2 + 2, not 3 + 1
+    (count == 3 ? dot_tile<E, 3, whole> : count == 2 ? dot_tile<E, 2, whole> : dot_tile<E, 1, whole>)(w, w_row, lanes, a, a_row, depth, c, c_row);
+    a += count * a_row, c += count * c_row, rows -= count;
+  }
 }
 
 // C[rows, columns [begin, end)) += A * W^T with W read where it lies; a column is a row of W, beyond `columns` there are none.
@@ -277,9 +312,10 @@ template <class E>
 inline void multiply_in_place(const E* w, int64_t columns, int64_t depth, int64_t begin, int64_t end, const E* a, int64_t a_row, E* c,
                               int64_t c_row, int64_t rows) {
   constexpr int width = Vec<E>::width;
-  for (int64_t column = begin; column < end; column += width)
-    for (int64_t row = 0; row < rows; row++)
-      dot_rows(w + column * depth, depth, min_of(width, columns - column), a + row * a_row, depth, c + row * c_row + column);
+  int64_t column = begin;
+  for (; column + width <= min_of(end, columns); column += width)
+    dot_rows<E, true>(w + column * depth, depth, width, a, a_row, depth, c + column, c_row, rows);
+  if (column < end) dot_rows<E, false>(w + column * depth, depth, columns - column, a, a_row, depth, c + column, c_row, rows);
 }
 
 }  // namespace prnn::PRNN_ISA

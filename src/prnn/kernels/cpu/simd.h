@@ -109,20 +109,19 @@ template <class E, class... Rest> PRNN_INLINE Vec<E> polynomial(Vec<E> x, Vec<E>
   return polynomial(x, sum * x + Vec<E>(next), rest...);
 }
 
-// 2^n * exp(r) for |n| <= 126 (float) or 1022 (double), where r = x - n ln 2 and |r| <= ln(2)/2. The expansions are those of
-// Cephes (S. Moshier, netlib).
-PRNN_INLINE Vec<float> exp_reduced(Vec<float> r) {
+// exp(r) - 1 for |r| <= ln(2)/2. The expansions are those of Cephes (S. Moshier, netlib).
+PRNN_INLINE Vec<float> expm1_reduced(Vec<float> r) {
   const Vec<float> p = polynomial(r, Vec<float>(1.9875691500e-4), 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2,
                                   1.6666665459e-1, 5.0000001201e-1);
-  return p * (r * r) + r + Vec<float>(1.0);
+  return p * (r * r) + r;
 }
-PRNN_INLINE Vec<double> exp_reduced(Vec<double> r) {
+PRNN_INLINE Vec<double> expm1_reduced(Vec<double> r) {
   const Vec<double> z = r * r;
   const Vec<double> p = r * polynomial(z, Vec<double>(1.26177193074810590878e-4), 3.02994407707441961300e-2,
                                        9.99999999999999999910e-1);
   const Vec<double> q = polynomial(z, Vec<double>(3.00198505138664455042e-6), 2.52448340349684104192e-3,
                                    2.27265548208155028766e-1, 2.00000000000000000005e0);
-  return Vec<double>(1.0) + Vec<double>(2.0) * (p / (q - p));
+  return Vec<double>(2.0) * (p / (q - p));
 }
 PRNN_INLINE Vec<float> minus_n_ln2(Vec<float> x, Vec<float> n) {
   return x - n * Vec<float>(0.693359375) - n * Vec<float>(-2.12194440e-4);
@@ -135,51 +134,41 @@ template <class E> PRNN_INLINE Vec<E> power_of_two(typename Vec<E>::Mask n) {
   return from_bits<E>((n + Traits<E>::bias) << Traits<E>::mantissa_bits);
 }
 
-// exp(x) for x where neither the result nor 2^n leaves the normal numbers.
-template <class E> PRNN_INLINE Vec<E> exp_in_range(Vec<E> x) {
+// x in parts: exp(x) = 2^n * (1 + tail).
+template <class E> struct ExpParts {
+  typename Vec<E>::Mask n;
+  Vec<E> tail;
+};
+template <class E> PRNN_INLINE ExpParts<E> exp_parts(Vec<E> x) {
   const Vec<E> magic(double(Traits<E>::round_magic));
   const Vec<E> rounded = x * Vec<E>(1.44269504088896340736) + magic;
-  return exp_reduced(minus_n_ln2(x, rounded - magic)) * power_of_two<E>(bits(rounded) - bits(magic));
+  return {bits(rounded) - bits(magic), expm1_reduced(minus_n_ln2(x, rounded - magic))};
 }
 
-template <class E> PRNN_INLINE constexpr double exp_limit() { return sizeof(E) == 4 ? 87.336544 : 708.39641; }  // -ln of the smallest normal
+template <class E> PRNN_INLINE Vec<E> at_most(Vec<E> limit, Vec<E> x) { return select<E>(x.raw > limit.raw, limit, x); }  // NaN stays
+template <class E> PRNN_INLINE Vec<E> within(Vec<E> limit, Vec<E> x) {
+  return at_most(limit, select<E>(x.raw < (-limit).raw, -limit, x));
+}
 
 template <class E> PRNN_INLINE Vec<E> exp(Vec<E> x) {
-  // Half the argument, then the square: reaches overflow and zero without a second range reduction.
-  const Vec<E> limit(1.02 * exp_limit<E>());
-  const Vec<E> bounded = select<E>(x.raw > limit.raw, limit, select<E>(x.raw < (-limit).raw, -limit, x));
-  const Vec<E> magic(double(Traits<E>::round_magic));
-  const Vec<E> rounded = bounded * Vec<E>(1.44269504088896340736) + magic;
-  const typename Vec<E>::Mask n = bits(rounded) - bits(magic);
-  const Vec<E> mantissa = exp_reduced(minus_n_ln2(bounded, rounded - magic));
-  const typename Vec<E>::Mask half = n >> 1;
-  return mantissa * power_of_two<E>(half) * power_of_two<E>(n - half);
+  // 2^n as a product of two: reaches overflow and zero where 2^n itself has no number.
+  const ExpParts<E> e = exp_parts<E>(within(Vec<E>(sizeof(E) == 4 ? 89.1 : 722.6), x));
+  const typename Vec<E>::Mask half = e.n >> 1;
+  return (e.tail + Vec<E>(1.0)) * power_of_two<E>(half) * power_of_two<E>(e.n - half);
 }
 
 template <class E> PRNN_INLINE Vec<E> sigmoid(Vec<E> x) {
-  const Vec<E> one(1.0), size = abs(x);
-  // exp of a negative number only: e <= 1, and both branches keep their relative accuracy
-  const Vec<E> e = select<E>(size.raw > Vec<E>(exp_limit<E>()).raw, Vec<E>(0.0), exp_in_range(-size));
-  return select<E>(x.raw < Vec<E>(0.0).raw, e, one) / (one + e);
+  // At the lower end 2^n is 0, as the result is to the nearest normal number; at the upper end 1 + exp(x) is a number still.
+  const ExpParts<E> e = exp_parts<E>(within(Vec<E>(sizeof(E) == 4 ? 88.0 : 709.0), x));
+  const Vec<E> scale = power_of_two<E>(e.n), size = e.tail * scale + scale;
+  return size / (size + Vec<E>(1.0));
 }
 
-PRNN_INLINE Vec<float> tanh_small(Vec<float> x, Vec<float> z) {
-  return polynomial(z, Vec<float>(-5.70498872745e-3), 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1,
-                    -3.33332819422e-1) * z * x + x;
-}
-PRNN_INLINE Vec<double> tanh_small(Vec<double> x, Vec<double> z) {
-  const Vec<double> p = polynomial(z, Vec<double>(-9.64399179425052238628e-1), -9.92877231001918586564e1,
-                                   -1.61468768441708447952e3);
-  const Vec<double> q = polynomial(z, Vec<double>(1.0), 1.12811678491632931402e2, 2.23548839060100448583e3,
-                                   4.84406305325125486048e3);
-  return x + x * z * (p / q);
-}
 template <class E> PRNN_INLINE Vec<E> tanh(Vec<E> x) {
-  const Vec<E> size = abs(x), one(1.0), two(2.0);
-  const Vec<E> bound(sizeof(E) == 4 ? 20.0 : 40.0);  // tanh is 1 from there on
-  const Vec<E> bounded = select<E>(size.raw > bound.raw, bound, size);
-  const Vec<E> large = copy_sign(one - two / (exp_in_range(two * bounded) + one), x);
-  return select<E>(size.raw < Vec<E>(0.625).raw, tanh_small(x, x * x), large);
+  const Vec<E> bounded = at_most(Vec<E>(sizeof(E) == 4 ? 20.0 : 40.0), abs(x));  // tanh is 1 from there on
+  const ExpParts<E> e = exp_parts<E>(bounded + bounded);
+  const Vec<E> scale = power_of_two<E>(e.n), expm1 = e.tail * scale + (scale - Vec<E>(1.0));  // keeps the digits of a small x
+  return copy_sign(expm1 / (expm1 + Vec<E>(2.0)), x);
 }
 
 }  // namespace prnn::PRNN_ISA

@@ -78,8 +78,8 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
     const int tid = ptx::thread_index(), warp = tid / 32, lane = tid % 32;
     const int unit_warp = warp % Config::unit_warps, slice = warp / Config::unit_warps;
     const int rank = ptx::cluster_rank(), cluster = ptx::block_index() / Config::cluster_size;
-    const Direction& direction = args.directions[cluster / args.clusters_per_direction];
-    const int first_b = cluster % args.clusters_per_direction * 8 * batch_tiles;
+    const Direction& direction = args.directions[cluster / args.copies_per_direction];
+    const int first_b = cluster % args.copies_per_direction * 8 * batch_tiles;
     const int first_group = rank * groups_per_cta + unit_warp * groups_per_warp;
     const bool is_live = first_group < num_groups;  // this warp has units
     const int batch = args.batch, num_steps = args.num_steps;
@@ -258,6 +258,8 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
         }
       }
       if (owns_cells) {
+        // All cells first, in one piece without branches, so that the compiler can weave them together.
+        Pair<Scalar> y_pair[batch_tiles][groups_per_warp], h_pair[batch_tiles][groups_per_warp];
         PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
           PTX_UNROLL for (int g = 0; g < groups_per_warp; g++) {
             float h_out[2], h_next[2];  // what y shows, and what the next step multiplies
@@ -277,22 +279,30 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
               }
               h_next[j] = unit_of(g) < hidden ? state[0] : 0.0f;  // beyond the last unit R is zero, and 0 * NaN is not
             }
-            if (first_group + g >= num_groups) continue;
-
-            const auto y_pair = Pair<Scalar>::of(h_out, lane);
-            auto h_pair = y_pair;
-            if (Problem::is_masked || hidden % 8 != 0) h_pair = Pair<Scalar>::of(h_next, lane);
-            const int column = Pair<Scalar>::sequence(lane), unit = (first_group + g) * 8 + Pair<Scalar>::unit(lane);
-            if (exchanges && step + 1 < num_steps && column < live_columns(n) && !is_lost) {
-              const int block = unit / units_per_block<Scalar>, word = unit % units_per_block<Scalar> / units_per_word<Scalar>;
+            y_pair[n][g] = h_pair[n][g] = Pair<Scalar>::of(h_out, lane);
+            if (Problem::is_masked || hidden % 8 != 0) h_pair[n][g] = Pair<Scalar>::of(h_next, lane);
+          }
+        const int column = Pair<Scalar>::sequence(lane);
+        auto pair_unit = [&](int g) { return (first_group + g) * 8 + Pair<Scalar>::unit(lane); };
+        auto exists = [&](int n, int g) { return column < live_columns(n) && first_group + g < num_groups; };
+        if (exchanges && step + 1 < num_steps && !is_lost) {
+          PTX_UNROLL for (int n = 0; n < batch_tiles; n++)
+            PTX_UNROLL for (int g = 0; g < groups_per_warp; g++) {
+              if (!exists(n, g)) continue;
+              const int unit = pair_unit(g), block = unit / units_per_block<Scalar>;
+              const int word = unit % units_per_block<Scalar> / units_per_word<Scalar>;
               const auto target = address(&shared.h[next][n][block][place(block, column) + word]);
-              const auto sent = h_pair.factors();
+              const auto sent = h_pair[n][g].factors();
               PTX_UNROLL for (int to = 0; to < live_ctas; to++)
                 ptx::store_async(target, sent.words, address(&shared.arrived[next][n]), to);
             }
-            if (column < live_columns(n) && (!Problem::is_masked || args.zero_padding || t < length_of(first_b + n * 8 + column)))
-              store_y((Problem::is_masked ? target_of(n, t) : r_target[n]) + g * 8, unit, y_is_aligned, y_pair);
-          }
+        }
+        PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
+          const int b = first_b + n * 8 + column;
+          PTX_UNROLL for (int g = 0; g < groups_per_warp; g++)
+            if (exists(n, g) && (!Problem::is_masked || args.zero_padding || t < length_of(b)))
+              store_y((Problem::is_masked ? target_of(n, t) : r_target[n]) + g * 8, pair_unit(g), y_is_aligned, y_pair[n][g]);
+        }
         PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
           fetch(n, step + stages - 1);
           if (Problem::is_masked) look_ahead(n, step + 1);

@@ -12,16 +12,16 @@ from prnn.facts import GPUS, GpuFacts
 
 # Of cuda.h.
 LOCAL_BYTES, REGISTERS, MAX_DYNAMIC_SHARED_BYTES, NON_PORTABLE_CLUSTER_SIZE = 3, 4, 8, 14
-_CLUSTER_DIMENSION = 4
+_COOPERATIVE, _CLUSTER_DIMENSION = 2, 4
 _CLOCK_KHZ, _SMS, _MEMORY_KHZ, _BUS_BITS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_BYTES = 13, 16, 36, 37, 38, 75, 76, 97
 _PORTABLE_MAPPED = 1 | 2
 OLDEST_DRIVER = 12000
 
 
 class LaunchAttribute(Structure):
-    """CUlaunchAttribute with the value that this package uses."""
+    """CUlaunchAttribute; `value` begins with what this package uses: the shape of a cluster, or 1 for a cooperative launch."""
 
-    _fields_ = [("id", c_uint), ("pad", c_uint), ("cluster", c_uint * 3), ("rest", c_uint * 13)]
+    _fields_ = [("id", c_uint), ("pad", c_uint), ("value", c_uint * 16)]
 
 
 class LaunchConfig(Structure):
@@ -37,12 +37,14 @@ class LaunchConfig(Structure):
     ]
 
     @classmethod
-    def of(cls, ctas: int, cluster_size: int, threads: int, shared_bytes: int) -> LaunchConfig:
-        """A one-dimensional launch on the default stream."""
+    def of(
+        cls, ctas: int, cluster_size: int, threads: int, shared_bytes: int, is_cooperative: bool = False
+    ) -> LaunchConfig:
+        """A one-dimensional launch on the default stream, in clusters or cooperative."""
         config = cls((ctas, 1, 1), (threads, 1, 1), shared_bytes)
-        if cluster_size > 1:  # GPUs without clusters know no such attribute
-            # Kept alive with the config.
-            config.attribute = LaunchAttribute(_CLUSTER_DIMENSION, 0, (cluster_size, 1, 1))
+        kind, value = (_COOPERATIVE, (1,)) if is_cooperative else (_CLUSTER_DIMENSION, (cluster_size, 1, 1))
+        if is_cooperative or cluster_size > 1:  # GPUs without clusters know no such attribute
+            config.attribute = LaunchAttribute(kind, 0, (c_uint * 16)(*value))  # kept alive with the config
             config.attributes, config.num_attributes = ctypes.pointer(config.attribute), 1
         return config
 
@@ -71,6 +73,7 @@ def load() -> ctypes.CDLL:
     library.cuKernelGetAttribute.argtypes = [POINTER(c_int), c_int, c_void_p, c_int]
     library.cuLibraryGetKernel.argtypes = [POINTER(c_void_p), c_void_p, c_char_p]
     library.cuOccupancyMaxActiveClusters.argtypes = [POINTER(c_int), c_void_p, POINTER(LaunchConfig)]
+    library.cuOccupancyMaxActiveBlocksPerMultiprocessor.argtypes = [POINTER(c_int), c_void_p, c_int, c_size_t]
     library.cuLaunchKernelEx.argtypes = [POINTER(LaunchConfig), c_void_p, POINTER(c_void_p), c_void_p]
     library.cuMemHostAlloc.argtypes = [POINTER(c_void_p), c_size_t, c_uint]
     check(library, library.cuInit(0), "initialising the CUDA driver")

@@ -60,6 +60,15 @@ class Kernel:
         self._check(code, "asking how many clusters run at once")
         return count.value
 
+    def ctas_per_sm(self) -> int:
+        """CTAs that run at once on an idle SM."""
+        count = c_int()
+        code = self._driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            ctypes.byref(count), self._kernel, self.threads, self.shared_bytes
+        )
+        self._check(code, "asking how many CTAs run at once")
+        return count.value
+
     def launch(self, launch: Launch, arguments: Arguments, stream: int) -> None:
         """Enqueue a kernel that waits inside; see `enqueue`."""
         arguments.patience = Patience(
@@ -73,7 +82,9 @@ class Kernel:
         Raises:
             PrnnError: the driver refuses the launch.
         """
-        config = driver.LaunchConfig.of(launch.ctas, launch.cluster_size, launch.threads, launch.shared_bytes)
+        config = driver.LaunchConfig.of(
+            launch.ctas, launch.cluster_size, launch.threads, launch.shared_bytes, launch.is_cooperative
+        )
         config.stream = stream
         parameters = (c_void_p * 1)(ctypes.addressof(arguments))
         code = self._driver.cuLaunchKernelEx(ctypes.byref(config), self._kernel, parameters, None)

@@ -8,7 +8,7 @@ constexpr int max_states = 8, max_vectors = 8, max_directions = 2;
 // One direction of a layer, over the steps of this launch. Numbers are of the problem's type unless said otherwise; the row of (t, b) is
 // row_of_step[t] + b, or t * batch + b. H: units; Gi, Gr: gates that take the input and the recurrent product.
 struct Direction {
-  const void* weight_hh;           // [Gr*H, H], as the layer's parameter lies in memory
+  const void* weight_hh;           // [Gr*H, H], as the layer's parameter lies in memory; at a multiple of 16 bytes
   const float* gates;              // [rows, Gi*H]: the input product of row `first_gate_row` and the rows after it
   const void* bias_ih;             // [Gi*H] or null
   const void* bias_hh;             // [Gr*H] or null
@@ -32,7 +32,9 @@ struct Arguments {
   int64_t y_pitch;
   ptx::Patience patience;
   int num_steps, batch;
-  int clusters_per_direction;
+  int copies_per_direction;
+  int first_copy;                  // of R, in this launch; a batch may need several launches
+  void* exchange;                  // zero before the launch; for kernels that exchange h through global memory
   int zero_padding;                // write zeros to y beyond a sequence's end
 };
 
@@ -58,10 +60,12 @@ template <class Problem> struct Access {
     ptx::Word4 words = {};
     if (!row_exists) return words;
     const Storage* const at = static_cast<const Storage*>(weight_hh) + row * Problem::hidden + k;
-    if (k + count <= Problem::hidden && (reinterpret_cast<ptx::u64>(at) & 15) == 0)
-      return ptx::load_constant(reinterpret_cast<const ptx::Word4*>(at));
-    PTX_UNROLL for (int i = 0; i < count; i++)
-      if (k + i < Problem::hidden) words.w[i * size / 4] |= static_cast<ptx::u32>(ptx::load_constant(at + i)) << (i * size % 4 * 8);
+    if constexpr (Problem::hidden % count == 0) {  // so every row is aligned, and columns exist together or not at all
+      if (k < Problem::hidden) words = ptx::load_constant(reinterpret_cast<const ptx::Word4*>(at));
+    } else {
+      PTX_UNROLL for (int i = 0; i < count; i++)
+        if (k + i < Problem::hidden) words.w[i * size / 4] |= static_cast<ptx::u32>(ptx::load_constant(at + i)) << (i * size % 4 * 8);
+    }
     return words;
   }
 };

@@ -85,6 +85,7 @@ template <class Scalar, class Storage = typename Scalar::Storage> struct Pair {
   PTX_FN Storage number(int i) const { return static_cast<Storage>(words[0] >> 16 * i); }
   static PTX_FN int unit(int lane) { return lane % 4 * 2; }
   static PTX_FN int sequence(int lane) { return lane / 4; }
+  static PTX_FN Pair of(float unit, float next) { return {{ptx::pack(unit, next, Scalar{})}}; }
   static PTX_FN Pair of(const float (&v)[2], int) { return {{ptx::transpose_8x8(ptx::pack(v[0], v[1], Scalar{}))}}; }
   PTX_FN Pair factors() const { return *this; }
 };
@@ -95,6 +96,7 @@ template <class Scalar> struct alignas(8) Pair<Scalar, ptx::u32> {
   PTX_FN ptx::u32 number(int i) const { return words[i]; }
   static PTX_FN int unit(int lane) { return lane / 8 * 2; }
   static PTX_FN int sequence(int lane) { return lane % 4 * 2 + lane / 4 % 2; }
+  static PTX_FN Pair of(float unit, float next) { return {{ptx::bits_of(unit), ptx::bits_of(next)}}; }
   static PTX_FN Pair of(const float (&v)[2], int lane) {
     const bool odd = lane / 4 % 2;  // an odd unit's lane keeps its second sequence and gets its neighbour's
     const float other = ptx::shuffle_xor(odd ? v[0] : v[1], 4);

@@ -9,7 +9,7 @@ using u32 = unsigned int;
 using u64 = unsigned long long;
 struct alignas(8) Mbarrier { u64 state; };  // lives in shared memory; only the mbarrier_* functions look inside
 struct alignas(16) Word4 { u32 w[4]; };
-struct Float2 { float lo, hi; };
+struct alignas(8) Float2 { float lo, hi; };
 // Tags: how the factors of a product are encoded, and as what they lie in memory. Sums are always floats.
 struct Half { using Storage = u16; };
 struct Bfloat16 { using Storage = u16; };
@@ -30,6 +30,7 @@ constexpr u32 all_mask = 0xffffffffu;
 #define PTX_KERNEL(num_threads) extern "C" __global__ void __launch_bounds__(num_threads, 1)
 #define PTX_PARAMETER const __grid_constant__  // read where the launch put it, never copied
 #define PTX_UNROLL _Pragma("unroll")
+#define PTX_UNROLL_BY_4 _Pragma("unroll 4")
 #define PTX_NO_UNROLL _Pragma("unroll 1")
 
 using int32_t = int;  // NVRTC has no <cstdint>
@@ -112,6 +113,21 @@ PTX_FN Word4 load_constant(const Word4* p) {
   return {v.x, v.y, v.z, v.w};
 }
 
+// The same address, but what is loaded from it is loaded here, not once before a loop.
+template <class T> PTX_FN const T* here(const T* p) { asm volatile("" : "+l"(p)); return p; }
+
+// ---- words that other CTAs write and read meanwhile: each number is whole (of a Word4, each of the four), nothing orders two of them
+PTX_FN void store_relaxed(u32* p, u32 v) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+PTX_FN void store_relaxed(u64* p, u64 v) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+PTX_FN u64 load_relaxed(const u64* p) {
+  u64 v; asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory"); return v;
+}
+// Without a branch, so that several are on their way at once.
+PTX_FN void load_relaxed_if(bool is_wanted, Word4& v, const Word4* p) {
+  asm volatile("{.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n@p ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];}"
+               : "+r"(v.w[0]), "+r"(v.w[1]), "+r"(v.w[2]), "+r"(v.w[3]) : "l"(p), "r"(static_cast<u32>(is_wanted)) : "memory");
+}
+
 // ---- copies to shared memory in the background, seen by the lane that asked for them. Waits count groups of copies.
 PTX_FN void copy_async(Address dst, const float* src, bool exists) {  // zero if there is nothing to copy
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(exists ? 4 : 0) : "memory");
@@ -124,6 +140,22 @@ PTX_FN u32 load_system(const u32* p) {
   u32 v; asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v;
 }
 PTX_FN void store_system(u32* p, u32 v) { asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+
+// ---- a loop that waits asks goes_on() after every look that failed; each lane for itself
+struct Wait {
+  long long start = 0;
+  u32 num_looks = 0;
+  // False, which ends the waits of others too, once the time is over or another CTA has given up.
+  PTX_FN bool goes_on(const Patience& patience) {
+    const long long now = clock64();
+    if (num_looks == 0) start = now;
+    // The host's memory is far away: it is read only by waits that are out of the ordinary.
+    const bool look_there = num_looks++ % 64 == 63;
+    if (now - start < patience.cycles && !(look_there && load_system(patience.stopped) == patience.launch)) return true;
+    store_system(patience.stopped, patience.launch);
+    return false;
+  }
+};
 
 // ---- mbarrier, and stores into another CTA of the cluster that complete on it
 PTX_FN void mbarrier_init(Address bar, int num_arrivals) {
@@ -141,15 +173,9 @@ PTX_FN bool mbarrier_try_wait(Address bar, int parity) {
 }
 // Waits for the phase of this parity. False if it did not come in time, or if another CTA gave up. Each lane for itself.
 PTX_FN bool mbarrier_wait(Address bar, int parity, const Patience& patience) {
-  if (patience.cycles > 0 && mbarrier_try_wait(bar, parity)) return true;
-  const long long start = clock64();
-  for (u32 look = 0;; look++) {
-    // The host's memory is far away: it is read only by waits that are out of the ordinary.
-    if (clock64() - start >= patience.cycles || (look % 64 == 63 && load_system(patience.stopped) == patience.launch)) {
-      store_system(patience.stopped, patience.launch);
-      return false;
-    }
-    if (mbarrier_try_wait(bar, parity)) return true;
+  for (Wait wait;;) {
+    if (patience.cycles > 0 && mbarrier_try_wait(bar, parity)) return true;
+    if (!wait.goes_on(patience)) return false;
   }
 }
 PTX_FN Address map_to_rank(Address address, int rank) {
@@ -178,6 +204,7 @@ PTX_FN void store_async(Address dst, const u32 (&v)[2], Address bar, int rank) {
 #define PTX_KERNEL(num_threads) inline void
 #define PTX_PARAMETER const
 #define PTX_UNROLL
+#define PTX_UNROLL_BY_4
 #define PTX_NO_UNROLL
 #define PTX_WHERE simt::Where where = simt::Where::current()  // the kernel's own line, for reports
 
@@ -264,12 +291,28 @@ inline void mma_m16n8k8(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, PTX_WH
 }
 
 template <class T> T load_constant(const T* p) { return *p; }
+template <class T> const T* here(const T* p) { return p; }
+
+inline void store_relaxed(u32* p, u32 v) { simt::store_relaxed(p, v, 4); }
+inline void store_relaxed(u64* p, u64 v) { simt::store_relaxed(p, v, 8); }
+inline u64 load_relaxed(const u64* p) { return simt::load_relaxed(p, 8); }
+inline void load_relaxed_if(bool is_wanted, Word4& v, const Word4* p) {
+  for (int i = 0; i < 4 && is_wanted; i++) v.w[i] = static_cast<u32>(simt::load_relaxed(&p->w[i], 4));
+}
 
 inline void copy_async(Address dst, const float* src, bool exists) { simt::copy_async(dst.as<float>(), exists ? src : nullptr); }
 inline void copy_async_commit() { simt::copy_async_commit(); }
 template <int groups> void copy_async_wait() { simt::copy_async_wait(groups); }
 
 inline void store_system(u32* p, u32 v) { *p = v; }
+
+struct Wait {
+  bool goes_on(const Patience& patience, PTX_WHERE) {
+    const bool in_time = simt::pause("words from other CTAs", where);
+    if (!in_time) store_system(patience.stopped, patience.launch);
+    return in_time;
+  }
+};
 
 inline void mbarrier_init(Address bar, int num_arrivals) { simt::mbarrier_init(bar.as<Mbarrier>(), num_arrivals); }
 inline void mbarrier_init_fence() {}  // the cluster barrier that must follow orders the emulator's memory
