@@ -12,7 +12,7 @@ from typing import Any
 from prnn import env, facts, narrow
 from prnn.errors import PrnnFallbackWarning
 from prnn.kernels import cpu_inplace, interpreted
-from prnn.kernels.gpu import Arguments, Features, GpuFamily
+from prnn.kernels.gpu import Arguments, Features, GpuFamily, Launch
 from prnn.plan import GPU_FAMILIES, GpuPlan, Plan, choose, choose_gpu
 from prnn.problem import Problem
 from prnn.runtime.cpu import library
@@ -231,15 +231,16 @@ class GpuExecutable:
     Attributes:
         directions: that one launch computes.
         kernel: shared by the plans that chose it for other batches and steps; ops/launched.py launches that of the family `launched`.
+        copies_at_once: copies of R whose CTAs run at once, where all CTAs of a launch must.
     """
 
     def __init__(self, plan: GpuPlan, kernel: Kernel, copies_at_once: int = 0) -> None:
         self.problem, self.plan, self.directions = plan.problem, plan, plan.directions
-        self.kernel, self._family, self._copies_at_once = kernel, _gpu_family(plan.family), copies_at_once
+        self.kernel, self.copies_at_once = kernel, copies_at_once
 
     def workspace_bytes(self, batch: int) -> int:
         """Of device memory that `arguments.exchange` points to, all zero before every launch."""
-        return self._family.workspace_bytes(self.problem, self.plan.config, batch, self.directions)
+        return _workspace_bytes(self, batch)
 
     def launch(self, arguments: Arguments, stream: int) -> None:
         """Run a chunk of steps (see kernels/gpu.py) on a stream of the current context: one launch, or as many as it takes where all
@@ -249,14 +250,29 @@ class GpuExecutable:
             PrnnError: the driver refuses, or an earlier launch gave up waiting.
         """
         raise_if_stopped()
-        launch = self._family.launch(self.problem, self.plan.config, arguments.batch, self.directions)
-        arguments.copies_per_direction = launch.copies // self.directions
-        at_once = self._copies_at_once if launch.is_cooperative else launch.copies
-        for first in range(0, launch.copies, at_once):
-            copies = min(at_once, launch.copies - first)
+        arguments.copies_per_direction, parts = _parts(self, arguments.batch)
+        for first, part in parts:
             arguments.first_copy = first
-            part = replace(launch, ctas=launch.ctas // launch.copies * copies, copies=copies)
             self.kernel.launch(part, arguments, stream)
+
+
+@lru_cache(maxsize=4096)
+def _workspace_bytes(executable: GpuExecutable, batch: int) -> int:
+    family = _gpu_family(executable.plan.family)
+    return family.workspace_bytes(executable.problem, executable.plan.config, batch, executable.directions)
+
+
+@lru_cache(maxsize=4096)
+def _parts(executable: GpuExecutable, batch: int) -> tuple[int, list[tuple[int, Launch]]]:
+    """Copies of R in a direction, and the launches of a chunk, each with the first copy of its own."""
+    family = _gpu_family(executable.plan.family)
+    whole = family.launch(executable.problem, executable.plan.config, batch, executable.directions)
+    at_once = executable.copies_at_once if whole.is_cooperative else whole.copies
+    parts = []
+    for first in range(0, whole.copies, at_once):
+        copies = min(at_once, whole.copies - first)
+        parts.append((first, replace(whole, ctas=whole.ctas // whole.copies * copies, copies=copies)))
+    return whole.copies // executable.directions, parts
 
 
 def plan_gpu(

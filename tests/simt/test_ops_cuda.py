@@ -1,6 +1,5 @@
 """ops/cuda.py from tensors to launches and back, with the emulator in the GPU's place."""
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -59,8 +58,8 @@ def emulated(family, kernels, monkeypatch):
         return SimpleNamespace(launch=launch, problem=problem, plan=plan, workspace_bytes=workspace_bytes)
 
     monkeypatch.setattr(engine, "prepare_gpu", prepare)
-    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)  # get_device() of a CPU tensor
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, raising=False)
 
 
 def arguments(kind, direction, to_initial=False, dtype=torch.float16):

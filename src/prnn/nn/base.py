@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from prnn.cells import Cell
 from prnn.nn.arguments import check_input, check_states, lengths_tensor, reset_tensor, split_states, under_autocast
-from prnn.ops import key_of, layer
+from prnn.ops import key_of, layer, observed
 from prnn.ops.arguments import Layer, plan_of, zeros
 from prnn.problem import Problem
 from prnn.specs import LayerWeights
@@ -185,8 +185,10 @@ class RecurrentBase(torch.nn.RNNBase):
         width = proj_size or hidden_size
         count = num_layers * directions
         shapes = [(count, batch, width), *[(count, batch, hidden_size)] * (len(cell.states) - 1)]
-        per_layer: Sequence[Sequence[Tensor]]
-        if states is None:  # they are only read, so one tensor serves all
+        per_layer: Sequence[Sequence[Tensor] | None]
+        if states is None and x.is_cuda and batch_sizes is None and not observed():  # kernels start from zero unasked
+            per_layer = [None] * num_layers
+        elif states is None:  # they are only read, so one tensor serves all
             first = zeros((directions, batch, width), x.dtype, x)
             other = first if width == hidden_size else zeros((directions, batch, hidden_size), x.dtype, x)
             per_layer = [[first, *[other] * (len(shapes) - 1)]] * num_layers

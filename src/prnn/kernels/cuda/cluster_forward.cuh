@@ -96,7 +96,7 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
       return direction.restart && t < length && ptx::load_constant(direction.restart + row_of(t, b)) != 0;
     };
     auto initial_state = [&](int s, int b, int unit) {
-      return direction.initial[s] ? Load::state(direction.initial[s], 0, static_cast<int64_t>(b) * hidden + unit) : 0.0f;
+      return Load::state(direction.initial[s], 0, static_cast<int64_t>(b) * hidden + unit);
     };
     auto first_state = [&](int s, int b, int unit) {
       if (Problem::is_masked && restarts(direction.first_step, b, length_of(b))) return initial_state(s, b, unit);
