@@ -10,11 +10,12 @@ from functools import lru_cache, partial
 from typing import Any
 
 from prnn import env, facts, narrow
-from prnn.errors import PrnnFallbackWarning
+from prnn.errors import BuildError, PrnnFallbackWarning
 from prnn.kernels import cpu_inplace, interpreted
 from prnn.kernels.gpu import Arguments, Features, GpuFamily, Launch
 from prnn.plan import GPU_FAMILIES, GpuPlan, Plan, choose, choose_gpu
 from prnn.problem import Problem
+from prnn.runtime import cache
 from prnn.runtime.cpu import library
 from prnn.runtime.cpu.compiler import NO_COMPILER, find_compiler
 from prnn.runtime.cpu.native import NativeLayer
@@ -334,14 +335,47 @@ def _prepare_gpu(
 @lru_cache(maxsize=4096)
 def _kernel(problem: Problem, device: int, features: Features, name: str, config: Any) -> Kernel:
     """One kernel serves all batches, steps and input sizes."""
-    family = _gpu_family(name)
-    code = compiler.cubin(
-        family.source(problem, config, features),
-        driver.probe(device).arch,
-        f"{name}-{problem.cell.name}-{problem.hidden_size}",
-    )
-    needs = family.resources(problem, config)
+    needs = _gpu_family(name).resources(problem, config)
+    code = compiler.cubin(*_kernel_key(problem, driver.probe(device).arch, features, name, config))
     return Kernel(code, device, needs.threads, needs.shared_bytes)
+
+
+def _kernel_key(problem: Problem, arch: str, features: Features, name: str, config: Any) -> tuple[str, str, str]:
+    """What names a kernel in the cache: its text, the architecture and a label."""
+    text = _gpu_family(name).source(problem, config, features)
+    return text, arch, f"{name}-{problem.cell.name}-{problem.hidden_size}"
+
+
+def compile_gpu(
+    problem: Problem,
+    facts: facts.GpuFacts,
+    features: Features,
+    batch: int = 1,
+    steps: int = 1,
+    directions: int = 1,
+    backend: str = "auto",
+) -> tuple[GpuPlan, cache.Entry]:
+    """Compile, into the cache, what a GPU that need not be at hand is expected to run; what spills is passed over, as `prepare_gpu` does.
+
+    A GPU at hand may still take another kernel: it is asked how many CTAs of a kernel run at once.
+
+    Raises:
+        ValueError, UnsupportedProblem: as `plan_gpu`.
+        BuildError, MissingDependency: the kernel cannot be compiled, or the cache cannot be written.
+    """
+    refused: dict[tuple[str, Any], str] = {}
+    while True:  # ends: every round refuses one more candidate, or returns
+        chosen = choose_gpu(problem, facts, _bucket(batch), _bucket(steps), directions, backend, refused)
+        key = _kernel_key(problem, facts.arch, features, chosen.family, chosen.config)
+        compiler.cubin(*key)
+        entry = cache.kernel(compiler.entry_of(*key))
+        if entry.broken:
+            raise BuildError(
+                f"the kernel was compiled, but {entry.path} cannot be written ({entry.broken}); PRNN_CACHE_DIR names another folder"
+            )
+        if not entry.local_bytes or not chosen.chosen.resources.ctas:
+            return chosen, entry
+        refused[chosen.family, chosen.config] = f"compiled, it spills {entry.local_bytes} bytes a thread"
 
 
 def _gpu_family(name: str) -> GpuFamily:
