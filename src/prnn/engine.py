@@ -232,7 +232,7 @@ class GpuExecutable:
     Attributes:
         directions: that one launch computes.
         kernel: shared by the plans that chose it for other batches and steps; ops/launched.py launches that of the family `launched`.
-        copies_at_once: copies of R whose CTAs run at once, where all CTAs of a launch must.
+        copies_at_once: copies of R that one launch computes, at most; 0: all.
     """
 
     def __init__(self, plan: GpuPlan, kernel: Kernel, copies_at_once: int = 0) -> None:
@@ -268,7 +268,7 @@ def _parts(executable: GpuExecutable, batch: int) -> tuple[int, list[tuple[int, 
     """Copies of R in a direction, and the launches of a chunk, each with the first copy of its own."""
     family = _gpu_family(executable.plan.family)
     whole = family.launch(executable.problem, executable.plan.config, batch, executable.directions)
-    at_once = executable.copies_at_once if whole.is_cooperative else whole.copies
+    at_once = executable.copies_at_once or whole.copies
     parts = []
     for first in range(0, whole.copies, at_once):
         copies = min(at_once, whole.copies - first)
@@ -285,7 +285,7 @@ def plan_gpu(
         ValueError: no family is called `backend`.
         UnsupportedProblem: no family, or not the named one, can run it.
     """
-    return choose_gpu(problem, facts, _bucket(batch), _bucket(steps), directions, backend)
+    return choose_gpu(problem, facts.without(_reserved_sms), _bucket(batch), _bucket(steps), directions, backend)
 
 
 def prepare_gpu(
@@ -304,14 +304,21 @@ def prepare_gpu(
         BuildError, MissingDependency: the kernel can be neither found nor compiled.
     """
     driver.make_current(device)
-    return _prepare_gpu(problem, device, features, _bucket(batch), _bucket(steps), directions, backend)
+    return _prepare_gpu(problem, device, features, _bucket(batch), _bucket(steps), directions, backend, _reserved_sms)
 
 
 @lru_cache(maxsize=1024)
 def _prepare_gpu(
-    problem: Problem, device: int, features: Features, batch: int, steps: int, directions: int, backend: str
+    problem: Problem,
+    device: int,
+    features: Features,
+    batch: int,
+    steps: int,
+    directions: int,
+    backend: str,
+    reserved_sms: int,
 ) -> GpuExecutable:
-    here = driver.probe(device)
+    here = driver.probe(device).without(reserved_sms)
     refused: dict[tuple[str, Any], str] = {}
     while True:  # ends: every round refuses one more candidate, or returns
         chosen = choose_gpu(problem, here, batch, steps, directions, backend, refused)
@@ -320,7 +327,9 @@ def _prepare_gpu(
             return GpuExecutable(chosen, kernel)
         launch = _gpu_family(chosen.family).launch(problem, chosen.config, batch, directions)
         size, ctas = launch.cluster_size, launch.ctas // launch.copies
-        at_once = kernel.ctas_per_sm() * here.sms // ctas
+        at_once = kernel.ctas_per_sm() * here.sms // ctas if launch.is_cooperative else 0
+        if reserved_sms:  # CTAs spread over all SMs before two share one, so there may be no more of them than SMs
+            at_once = here.sms // ctas
         if kernel.local_bytes:
             reason = f"compiled, it spills {kernel.local_bytes} bytes a thread beside {kernel.registers} registers"
         elif launch.is_cooperative and at_once == 0:
@@ -363,9 +372,10 @@ def compile_gpu(
         ValueError, UnsupportedProblem: as `plan_gpu`.
         BuildError, MissingDependency: the kernel cannot be compiled, or the cache cannot be written.
     """
+    here = facts.without(_reserved_sms)
     refused: dict[tuple[str, Any], str] = {}
     while True:  # ends: every round refuses one more candidate, or returns
-        chosen = choose_gpu(problem, facts, _bucket(batch), _bucket(steps), directions, backend, refused)
+        chosen = choose_gpu(problem, here, _bucket(batch), _bucket(steps), directions, backend, refused)
         key = _kernel_key(problem, facts.arch, features, chosen.family, chosen.config)
         compiler.cubin(*key)
         entry = cache.kernel(compiler.entry_of(*key))
@@ -383,6 +393,21 @@ def _gpu_family(name: str) -> GpuFamily:
 
 
 _num_threads: int | None = None
+_reserved_sms = 0
+
+
+def set_reserved_sms(count: int) -> None:
+    """Leave `count` SMs of every GPU to other kernels, for example those of a collective: a layer whose weights stay on the chip then
+    occupies at most the others, and large batches take several launches. What is launched step by step, and matrix products, do not heed
+    it. Calls made from now on, of all threads, follow it.
+
+    Raises:
+        ValueError: count is negative. A call raises it for a GPU of no more than `count` SMs.
+    """
+    global _reserved_sms
+    if count < 0:
+        raise ValueError(f"the number of reserved SMs must be at least 0, got {count}")
+    _reserved_sms = count
 
 
 def set_num_threads(count: int | None) -> None:

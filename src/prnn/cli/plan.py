@@ -40,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--weights", choices=WEIGHTS, default="same", help="what the matrices are kept in (default: same)"
     )
     parser.add_argument("--device", choices=["cpu", *GPUS], default="cpu", help="a GPU need not be at hand")
+    parser.add_argument(
+        "--reserve-sms", type=int, default=0, metavar="N", help="SMs left to others (GPU; see prnn.set_reserved_sms)"
+    )
     parser.add_argument("--training", action="store_true", help="keep what the backward pass needs")
     parser.add_argument(
         "--stream", action="store_true", help="plan a prnn.Stream: one step a call, weights packed once"
@@ -84,7 +87,9 @@ def _plan(args: argparse.Namespace) -> Plan | GpuPlan:
     problem = dataclasses.replace(problem_of(args), training=args.training, weights=args.weights)
     if args.device != "cpu":
         directions = 2 if args.bidirectional else 1
-        return engine.plan_gpu(problem, GPUS[args.device], args.batch, args.steps, directions, args.backend)
+        return engine.plan_gpu(
+            problem, GPUS[args.device].without(args.reserve_sms), args.batch, args.steps, directions, args.backend
+        )
     return engine.plan(problem, args.batch, 1 if args.stream else args.steps, args.backend, held=args.stream)
 
 

@@ -97,7 +97,8 @@ class RecurrentBase(torch.nn.RNNBase):
             hx: initial states, [num_layers * directions, B, width] each (without B for unbatched input): a tensor if the cell
                 has one state, else a tuple. Zeros by default.
             lengths: valid steps of each sequence, integers or an int64 tensor [B]. What lies beyond is never read, and the
-                output is zero there.
+                output is zero there. While a CUDA graph is captured they must be on the device, as must `reset`; every replay reads them
+                again, and values beyond 0 and T count as these.
             reset: bool, [T, B] ([B, T] with batch_first, [T] unbatched). True puts a boundary between t-1 and t: the result
                 is that of the segments run apart.
             reset_to: where a segment starts: "zero" or "initial" (hx).

@@ -51,6 +51,8 @@ def layer(
             reason = str(error)
     plan = plan_of(config, x.dtype, False)
     refusal = torch_layer.refuse(plan.cell, reset is not None)
+    if lengths is not None and lengths.is_cuda:
+        refusal = "it needs the lengths on the host, from where nothing comes while a CUDA graph is captured"
     if refusal is not None:
         raise UnsupportedProblem(
             f"prnn cannot run {plan.cell.name} {config.input_size} -> {config.hidden_size}, {x.dtype}, on {x.device}.\n"
@@ -121,23 +123,57 @@ def _map(
     Raises:
         ValueError: lengths, reset or batch_sizes do not fit x.
     """
+    steps = x.shape[0]
+    places: Sequence[int] = range(0, (steps + 1) * batch, batch) if batch else [0] * (steps + 1)
+    plain = _Map(places, None, None, (None,) * len(plan.reverse))
+    if batch_sizes is None and lengths is None and reset is None:
+        return plain
+    if torch.cuda.is_current_stream_capturing():
+        if batch_sizes is not None:
+            raise RuntimeError(
+                "a PackedSequence cannot be captured in a CUDA graph, for its sizes are on the host; pass padded input, and lengths= on "
+                "the device"
+            )
+        return _captured_map(x, plain, plan, lengths, reset)
     if batch_sizes is not None:
         sizes = np.ascontiguousarray(batch_sizes.numpy())
         check_batch_sizes(sizes, x.shape[0], batch)
         offsets = np.concatenate([[0], sizes.cumsum()])
         each = (sizes[:, None] > np.arange(batch)).sum(0) if len(sizes) else np.zeros(batch, np.int64)
         starts = _to(offsets[:-1], np.int64, x)
-        return _Map(offsets.tolist(), starts, _to(each, np.int32, x), (None,) * len(plan.reverse))
-    steps = x.shape[0]
-    places: Sequence[int] = range(0, (steps + 1) * batch, batch) if batch else [0] * (steps + 1)
-    if lengths is None and reset is None:
-        return _Map(places, None, None, (None,) * len(plan.reverse))
+        return _Map(offsets.tolist(), starts, _to(each, np.int32, x), plain.restarts)
     ends = None if lengths is None else check_lengths(lengths.numpy(), steps, batch)
     restarts: list[Tensor | None] = []
     for reverse in plan.reverse:
         rows = None if reset is None else restart_rows(reset.numpy(), ends, reverse)
         restarts.append(None if rows is None else _to(rows, np.uint8, x))
     return _Map(places, None, None if ends is None else _to(ends, np.int32, x), tuple(restarts))
+
+
+def _captured_map(x: Tensor, plain: _Map, plan: Plan, lengths: Tensor | None, reset: Tensor | None) -> _Map:
+    """The map of padded x while a CUDA graph is captured: made on the device, anew in every replay. Lengths, whose values nobody can
+    look at, are brought between 0 and T.
+
+    Raises:
+        RuntimeError: lengths or reset are not on the device.
+    """
+    for name, tensor in (("lengths", lengths), ("reset", reset)):
+        if tensor is not None and tensor.device != x.device:
+            raise RuntimeError(
+                f"{name} cannot be copied from the host while a CUDA graph is captured; pass {name}= as a tensor on {x.device}, and "
+                "change its values in place between replays"
+            )
+    steps = x.shape[0]
+    ends = None if lengths is None else lengths.clamp(0, steps)
+    restarts: list[Tensor | None] = []
+    for reverse in plan.reverse:
+        rows = reset
+        if rows is not None and reverse:  # as packing.restart_rows
+            rows = torch.cat([rows[1:], torch.zeros_like(rows[:1])])
+            if ends is not None:
+                rows = rows & (torch.arange(1, steps + 1, device=x.device)[:, None] != ends)
+        restarts.append(None if rows is None else rows.to(torch.uint8).contiguous())
+    return plain._replace(lengths=None if ends is None else ends.to(torch.int32), restarts=tuple(restarts))
 
 
 def _to(array: Any, dtype: Any, like: Tensor) -> Tensor:

@@ -77,9 +77,9 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
     auto& shared = ptx::shared_memory<Shared>();
     const int tid = ptx::thread_index(), warp = tid / 32, lane = tid % 32;
     const int unit_warp = warp % Config::unit_warps, slice = warp / Config::unit_warps;
-    const int rank = ptx::cluster_rank(), cluster = ptx::block_index() / Config::cluster_size;
-    const Direction& direction = args.directions[cluster / args.copies_per_direction];
-    const int first_b = cluster % args.copies_per_direction * 8 * batch_tiles;
+    const int rank = ptx::cluster_rank(), copy = args.first_copy + ptx::block_index() / Config::cluster_size;
+    const Direction& direction = args.directions[copy / args.copies_per_direction];
+    const int first_b = copy % args.copies_per_direction * 8 * batch_tiles;
     const int first_group = rank * groups_per_cta + unit_warp * groups_per_warp;
     const bool is_live = first_group < num_groups;  // this warp has units
     const int batch = args.batch, num_steps = args.num_steps;
