@@ -17,7 +17,7 @@ NAME = "grid_forward"
 TEMPLATE = "GridForward"
 MAX_WARPS = 16
 _STAGES = 4  # of the kernel's ring of gates
-_CHUNK_BYTES = 32  # of R, for a thread
+CHUNK_BYTES = 32  # of R, for a thread
 # Addresses, loop counters and temporaries beside what a thread keeps: the least that NVRTC 13 gave them, and with how many nothing was
 # spilled in 36 drawn configurations of five cells for sm_90a; where there are more, the compiler takes them.
 _LEAST_OTHER_REGISTERS, _OTHER_REGISTERS, _OTHER_REGISTERS_OF_IEEE = 12, 64, 36
@@ -86,7 +86,7 @@ def _with_tiers(
         room = max(0, limit - resources(problem, config).registers) // gpu.chunk_registers(problem)
         config = replace(config, register_chunks=min(owned, room), shared_chunks=0)
         needs = resources(problem, config)
-        room = max(0, facts.shared_bytes - needs.shared_bytes) // (_CHUNK_BYTES * needs.threads) + 1
+        room = max(0, facts.shared_bytes - needs.shared_bytes) // (CHUNK_BYTES * needs.threads) + 1
         rest = owned - config.register_chunks
         if rest <= room or not all_kept:
             found.append(replace(config, shared_chunks=min(rest, room)))
@@ -146,7 +146,7 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
     partial = config.partial_buffers * config.batch_tiles * max(2 * tiles, 1) * config.k_slices * 256
     cells = items * (_STAGES * max(program.num_input_slots, 1) + len(program.states)) * threads * 4
     constants = config.groups_per_cta * (len(program.slots) + len(program.vectors) + 1) * 32 + 4
-    shared = max(config.shared_chunks, 1) * _CHUNK_BYTES * threads + partial + cells + constants
+    shared = max(config.shared_chunks, 1) * CHUNK_BYTES * threads + partial + cells + constants
     return Resources(
         registers=known + others,
         least_registers=known + _LEAST_OTHER_REGISTERS,
@@ -155,8 +155,8 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
         shared_bytes=-(-shared // 128) * 128,
         ctas=-(-_groups(problem) // config.groups_per_cta),
         sequences=8 * config.batch_tiles,
-        shared_weight_bytes=config.shared_chunks * _CHUNK_BYTES * threads,
-        streamed_weight_bytes=streamed * _CHUNK_BYTES * threads,
+        shared_weight_bytes=config.shared_chunks * CHUNK_BYTES * threads,
+        streamed_weight_bytes=streamed * CHUNK_BYTES * threads,
     )
 
 
