@@ -21,6 +21,7 @@ CHUNK_BYTES = 32  # of R, for a thread
 # Addresses, loop counters and temporaries beside what a thread keeps: the least that NVRTC 13 gave them, and with how many nothing was
 # spilled in 36 drawn configurations of five cells for sm_90a; where there are more, the compiler takes them.
 _LEAST_OTHER_REGISTERS, _OTHER_REGISTERS, _OTHER_REGISTERS_OF_IEEE = 12, 64, 36
+_FREE_WORDS = 48  # of h that a lane receives; each beyond takes 3/4 of a register more, as 19 configurations showed that spilled
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,20 @@ def configs(problem: Problem, facts: GpuFacts) -> tuple[GridConfig, ...]:
     groups = _groups(problem)
     fewest = -(-groups // facts.sms)  # groups a CTA, so that all CTAs run at once
     found: list[GridConfig] = []
-    for factor, k_slices, batch_tiles in product((1, 2, 4, 8), (4, 8, 16), (1, 2, 4, 8)):
+    for factor, k_slices, batch_tiles in product((1, 2, 4, 8), (4, 8, 16), (1, 2, 4)):
+        cells = 2 * batch_tiles * fewest * factor  # of a CTA, 32 at a time, which take long one after the other
+        unfit = (k_slices == 4 and cells > 4) or (k_slices == 16 and cells <= 8)  # 8 warps were faster
         wasteful = fewest * factor > groups or (k_slices - 1) * gpu.units_per_chunk(problem) >= problem.hidden_size
-        if found and wasteful:
+        if found and (unfit or wasteful):
             continue
         found += [
             _with_tiers(problem, facts, fewest * factor, k_slices, batch_tiles, together)
             for together in (1, 2, 4)
             if together <= batch_tiles
         ]
-    return tuple(each for each in found if _fits(resources(problem, each), facts)) or tuple(found[:1])
+    fitting = [each for each in found if _fits(resources(problem, each), facts)]
+    kept = [each for each in fitting if not resources(problem, each).streamed_weight_bytes]  # else several times as slow
+    return tuple(kept or fitting or found[:1])
 
 
 def _fits(needs: Resources, facts: GpuFacts) -> bool:
@@ -142,7 +147,8 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
     words = 0 if problem.itemsize == 2 else 8  # beside the factors that are made of them
     on_the_way = min(chunks, 8 // problem.itemsize) * (gpu.chunk_registers(problem) + words) if streamed else 0
     known = weights + (received + sums if tiles else 0)
-    others = _OTHER_REGISTERS + on_the_way + (_OTHER_REGISTERS_OF_IEEE if gpu.is_split(problem) else 0)
+    others = _OTHER_REGISTERS + on_the_way + max(0, received - _FREE_WORDS) * 3 // 4
+    others += _OTHER_REGISTERS_OF_IEEE if gpu.is_split(problem) else 0
     partial = config.partial_buffers * config.batch_tiles * max(2 * tiles, 1) * config.k_slices * 256
     cells = items * (_STAGES * max(program.num_input_slots, 1) + len(program.states)) * threads * 4
     constants = config.groups_per_cta * (len(program.slots) + len(program.vectors) + 1) * 32 + 4
