@@ -21,7 +21,9 @@ CHUNK_BYTES = 32  # of R, for a thread
 # Addresses, loop counters and temporaries beside what a thread keeps: the least that NVRTC 13 gave them, and with how many nothing was
 # spilled in 36 drawn configurations of five cells for sm_90a; where there are more, the compiler takes them.
 _LEAST_OTHER_REGISTERS, _OTHER_REGISTERS, _OTHER_REGISTERS_OF_IEEE = 12, 64, 36
-_FREE_WORDS = 48  # of h that a lane receives; each beyond takes 3/4 of a register more, as 19 configurations showed that spilled
+_FREE_WORDS = (
+    48  # of h that a lane receives; each beyond takes 3/4 of a register more, as 19 configurations showed that spilled
+)
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,9 @@ def configs(problem: Problem, facts: GpuFacts) -> tuple[GridConfig, ...]:
             if together <= batch_tiles
         ]
     fitting = [each for each in found if _fits(resources(problem, each), facts)]
-    kept = [each for each in fitting if not resources(problem, each).streamed_weight_bytes]  # else several times as slow
+    kept = [
+        each for each in fitting if not resources(problem, each).streamed_weight_bytes
+    ]  # else several times as slow
     return tuple(kept or fitting or found[:1])
 
 
@@ -101,7 +105,7 @@ def _with_tiers(
 def refuse(problem: Problem, config: GridConfig, facts: GpuFacts) -> str | None:
     """See gpu.GpuFamily."""
     cell = problem.cell
-    if (problem.dtype, problem.math) not in gpu.SCALARS:
+    if problem.dtype == "float64":
         return f"its products take float16, bfloat16 or float32, the problem is {problem.dtype}"
     if problem.training:
         return "it keeps nothing for a backward pass"

@@ -25,19 +25,19 @@ _GATHER_US = {
 }
 _NEAR_BYTES = 25 << 20  # of a call's input product that stay in the near half of the L2
 _LAUNCH_US = 6.0
-# cluster_forward, us. Of a step: barriers and the loop; where warps share a sum, their barrier; where CTAs share an SM, their wait for it.
-_STEP_US, _PARTIAL_US, _SHARED_SM_US = 0.14, 0.06, 0.046
+# cluster_forward, us. Of a step: barriers and the loop; where warps share a sum, their barrier.
+_STEP_US, _PARTIAL_US = 0.163, 0.068
 # For each warp that a quarter of an SM runs, and each tile of sequences: 16 rows of a chunk of K; 16 rows of a partial sum; a slot of the
-# cells of a group of units; sending these to one CTA.
-_CHUNK_US, _PARTIAL_ROWS_US, _SLOT_US, _SEND_US = 0.0054, 0.0031, 0.0233, 0.0018
+# cells of a group of units.
+_CHUNK_US, _PARTIAL_ROWS_US, _SLOT_US = 0.0052, 0.003, 0.0202
 _NEXT_TILE_US = 0.25  # of each tile of sequences beside the first
 _USUAL_REGISTERS = 28  # that the compiler takes beside the least
 # grid_forward, us. Of a step: h through L2 between few CTAs, and what a MB more takes that all CTAs read; gates, barriers and the loop.
-_GRID_EXCHANGE_US, _L2_US_A_MBYTE, _CELLS_US = 0.51, 0.086, 0.23
-# Of a warp: receiving a chunk of K; 16 rows of it, alone and for each warp that its quarter of an SM runs; one such warp; a slot of its first
-# 32 cells, and its next 32; a chunk read from L2.
-_RECEIVE_US, _ROWS_US, _SHARED_ROWS_US, _WARP_US = 0.0238, 0.0042, 0.0095, 0.069
-_GRID_SLOT_US, _NEXT_CELLS_US, _STREAMED_US = 0.029, 0.5, 0.266
+_GRID_EXCHANGE_US, _L2_US_A_MBYTE, _CELLS_US = 0.51, 0.093, 0.2
+# Of a warp: receiving a chunk of K; 16 rows of it, alone and for each warp that its quarter of an SM runs; one such warp; a slot of its
+# first 32 cells, and its next 32; a chunk read from L2.
+_RECEIVE_US, _ROWS_US, _SHARED_ROWS_US, _WARP_US = 0.0257, 0.0044, 0.0091, 0.07
+_GRID_SLOT_US, _NEXT_CELLS_US, _STREAMED_US = 0.034, 0.5, 0.266
 _SHARED_US_A_MBYTE = 2.1  # of weights that a CTA reads from shared memory
 _PRODUCT_SHARE = 0.69  # of the peak that a product of cuBLAS reaches
 # Peak of products beside that of 16-bit numbers; float32 proper has no tensor cores.
@@ -92,8 +92,8 @@ def estimate(
     else:
         active = _active_clusters(needs, launch, facts)
         exchange_us = gather_us(ctas, num_bytes) if problem.cell.recurrent_gates else 0.0
-        shares_sm = min(launch.copies, active) > dict(facts.active_clusters)[launch.cluster_size]
-        copy_us = exchange_us + _cluster_us(problem, config, needs) + _SHARED_SM_US * shares_sm
+        sharers = -(-min(launch.copies, active) // dict(facts.active_clusters)[launch.cluster_size])
+        copy_us = exchange_us + _cluster_us(problem, config, needs, sharers)
     waves = -(-launch.copies // active)
     input_us = _input_us(problem, batch, steps, directions, facts)
     once_us = _LAUNCH_US * (1 + waves if launch.is_cooperative else 2) / steps
@@ -108,17 +108,16 @@ def _active_clusters(needs: Resources, launch: Launch, facts: GpuFacts) -> int:
     return dict(facts.active_clusters)[launch.cluster_size] * max(facts.registers // registers, 1)
 
 
-def _cluster_us(problem: Problem, config: ClusterConfig, needs: Resources) -> float:
-    """Of a step of cluster_forward, beside the exchange."""
+def _cluster_us(problem: Problem, config: ClusterConfig, needs: Resources, sharers: int) -> float:
+    """Of a step of cluster_forward, beside the exchange, where `sharers` CTAs take turns on an SM."""
     rows, chunks = _rows_and_chunks(problem, config.groups_per_warp, config.k_slices)
     warps, warps_with_cells = -(-needs.threads // 128), -(-config.unit_warps // 4)  # of a quarter of an SM
-    groups = config.groups_per_warp * warps_with_cells
     tile_us = _CHUNK_US * rows * chunks * (3 if is_split(problem) else 1) * warps
-    tile_us += (_SLOT_US * len(problem.cell.program.slots) + _SEND_US * config.cluster_size * problem.itemsize / 2) * groups
+    tile_us += _SLOT_US * len(problem.cell.program.slots) * config.groups_per_warp * warps_with_cells
     partial_us = 0.0
     if config.k_slices > 1:
         partial_us, tile_us = _PARTIAL_US, tile_us + _PARTIAL_ROWS_US * config.k_slices * rows * warps
-    return _STEP_US + partial_us + config.batch_tiles * tile_us + _NEXT_TILE_US * (config.batch_tiles - 1)
+    return _STEP_US + partial_us + sharers * config.batch_tiles * tile_us + _NEXT_TILE_US * (config.batch_tiles - 1)
 
 
 def _grid_us(
@@ -131,7 +130,9 @@ def _grid_us(
     products = rows * (3 if is_split(problem) else 1)
     tile_us = chunks * (_RECEIVE_US + products * (_ROWS_US + _SHARED_ROWS_US * warps))
     # 32 cells are four sequences of a group of units.
-    items, live = (-(-count * config.groups_per_cta // config.k_slices) for count in (2 * config.batch_tiles, -(-served // 4)))
+    items, live = (
+        -(-count * config.groups_per_cta // config.k_slices) for count in (2 * config.batch_tiles, -(-served // 4))
+    )
     cells_us = _GRID_SLOT_US * len(problem.cell.program.slots) * live + _NEXT_CELLS_US * (items - 1)
     weights_us = _SHARED_US_A_MBYTE * needs.shared_weight_bytes / (1 << 20)
     weights_us += _STREAMED_US * needs.streamed_weight_bytes / (grid_forward.CHUNK_BYTES * needs.threads)
