@@ -96,7 +96,9 @@ def _with_tiers(
 def refuse(problem: Problem, config: GridConfig, facts: GpuFacts) -> str | None:
     """See gpu.GpuFamily."""
     cell = problem.cell
-    if (problem.dtype, problem.math) not in gpu.SCALARS:
+    if not facts.cluster_sizes:
+        return f"it was made for sm_90 and newer, {facts.name} is {facts.arch}"
+    if problem.dtype == "float64":
         return f"its products take float16, bfloat16 or float32, the problem is {problem.dtype}"
     if problem.training:
         return "it keeps nothing for a backward pass"
