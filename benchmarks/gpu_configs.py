@@ -31,7 +31,8 @@ DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 def lines(family: Any, workload: GpuWorkload) -> Any:
     """A line for each configuration, as they are timed."""
     facts, configs = engine.driver.probe(0), family.configs
-    problem = Problem(BUILTIN[workload.cell], workload.input, workload.hidden, dtype=DTYPES[workload.dtype])
+    dtype, math = DTYPES[workload.dtype], workload.math or "ieee"
+    problem = Problem(BUILTIN[workload.cell], workload.input, workload.hidden, dtype=dtype, math=math)
     data = draw(workload)
     want = eager("torch.nn", workload, data)()
     call = eager("prnn", workload, data)

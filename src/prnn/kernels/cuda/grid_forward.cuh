@@ -173,9 +173,30 @@ template <class Problem, class Config, class Cell> struct GridForward {
     };
     ptx::block_barrier();
 
+    // What an item's cells need beside the products, which are the last to come.
+    struct Cells { float slot[Cell::num_slots], vector[Cell::num_vectors + 1], state[Cell::num_states]; int length; bool restarts_next; };
+    auto prepare = [&](int i, int step) {
+      const Item item = item_of(i);
+      Cells cells;
+      const int b = sequence_of(item), t = direction.first_step + stride * step;
+      cells.length = Problem::is_masked && item.is_live && b < batch ? sequences.length_of(b) : 0;
+      cells.restarts_next = Problem::is_masked && item.is_live && unit_of(item) < hidden && step + 1 < num_steps &&
+                            sequences.restarts(t + stride, b, cells.length);
+      PTX_UNROLL for (int s = 0; s < Cell::num_slots; s++) {
+        cells.slot[s] = shared.bias[item.g][s][lane / 4];
+        if (s < Cell::num_input_slots) cells.slot[s] += shared.gates[step % stages][i][s][tid];
+      }
+      PTX_UNROLL for (int v = 0; v < Cell::num_vectors; v++) cells.vector[v] = shared.vector[item.g][v][lane / 4];
+      PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) cells.state[s] = shared.state[i][s][tid];
+      return cells;
+    };
+
     bool has_stopped = false;
     for (int step = 0; step < num_steps; step++) {
       const int t = direction.first_step + stride * step, now = step % Config::partial_buffers;
+      if (MUTATION != 4) ptx::copy_async_wait<stages - 2>();
+      Cells first_cells;  // of the only item, in most configurations, before h is there
+      if (item_of(0).is_live) first_cells = prepare(0, step);
       if constexpr (exchanges) {
         PTX_NO_UNROLL for (int first = 0; first < batch_tiles; first += together) {
           if (live_columns(first) == 0) break;  // for the whole copy
@@ -200,31 +221,24 @@ template <class Problem, class Config, class Cell> struct GridForward {
         has_stopped |= shared.has_stopped != 0;
       }
 
-      if (MUTATION != 4) ptx::copy_async_wait<stages - 2>();
       PTX_NO_UNROLL for (int i = 0; i < items; i++) {
         const Item item = item_of(i);
         if (!item.is_live) continue;
-        const int b = sequence_of(item), unit = unit_of(item), length = Problem::is_masked && b < batch ? sequences.length_of(b) : 0;
-        const bool restarts_next = Problem::is_masked && step + 1 < num_steps && sequences.restarts(t + stride, b, length);
-        float slot[Cell::num_slots], vector[Cell::num_vectors + 1], state[Cell::num_states];
+        const int b = sequence_of(item), unit = unit_of(item);
+        Cells cells = i == 0 ? first_cells : prepare(i, step);
         PTX_UNROLL for (int s = 0; s < Cell::num_slots; s++) {
-          slot[s] = shared.bias[item.g][s][lane / 4];
-          if (s < Cell::num_input_slots) slot[s] += shared.gates[step % stages][i][s][tid];
           const int recurrent = s - Cell::first_recurrent_slot;
-          if (recurrent >= 0 && recurrent < Cell::num_recurrent_slots) {
-            const auto* const parts = &shared.partial[now][item.n][item.g * Cell::num_recurrent_slots + recurrent][0][0].lo;
-            PTX_UNROLL for (int part = 0; part < slices; part++) slot[s] += parts[part * 64 + place(lane / 4, item.column)];
-          }
+          if (recurrent < 0 || recurrent >= Cell::num_recurrent_slots) continue;
+          const auto* const parts = &shared.partial[now][item.n][item.g * Cell::num_recurrent_slots + recurrent][0][0].lo;
+          PTX_UNROLL for (int part = 0; part < slices; part++) cells.slot[s] += parts[part * 64 + place(lane / 4, item.column)];
         }
-        PTX_UNROLL for (int v = 0; v < Cell::num_vectors; v++) vector[v] = shared.vector[item.g][v][lane / 4];
-        PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) state[s] = shared.state[i][s][tid];
         const float h_out = update<Problem, Cell>(
-            slot, vector, state, t < length, has_stopped, restarts_next && unit < hidden,
+            cells.slot, cells.vector, cells.state, t < cells.length, has_stopped, cells.restarts_next,
             [&](int s) { return sequences.initial_state(s, b, unit); });
-        PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) shared.state[i][s][tid] = state[s];
+        PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) shared.state[i][s][tid] = cells.state[s];
         const Pair<Scalar> y_pair = pair_of(h_out);
         if (exchanges && step + 1 < num_steps) {
-          const Pair<Scalar> h_pair = Problem::is_masked || hidden % 8 != 0 ? pair_of(sent_h(item, state[0])) : y_pair;
+          const Pair<Scalar> h_pair = Problem::is_masked || hidden % 8 != 0 ? pair_of(sent_h(item, cells.state[0])) : y_pair;
           if (!has_stopped) send(step + 1, item, h_pair);
         }
         if (is_first) sequences.store_y(t, b, unit, y_pair);

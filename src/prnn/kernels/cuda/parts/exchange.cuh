@@ -22,7 +22,9 @@ template <ptx::u32 mask, ptx::u32 one> struct Epochs {
   static constexpr ptx::u32 escape = mask - one;
   static PTX_FN ptx::u32 of(int step) { return step >> 1 & 1 ? 0u : mask; }
   static PTX_FN bool fits(ptx::u32 word) { return (((word & (2 * mask - one)) + one) & 3 * mask) == 0; }
-  static PTX_FN bool is_escape(ptx::u32 word) { return ((word + one) & mask) != 0; }  // of a word without its epoch
+  // Of words without their epochs, any of them.
+  static PTX_FN ptx::u32 escaped(ptx::u32 word) { return word + one; }
+  static PTX_FN bool is_escape(ptx::u32 escaped) { return (escaped & mask) != 0; }
   static PTX_FN bool is_stale(const ptx::Word4& words, ptx::u32 epoch) {
     return (((words.w[0] ^ epoch) | (words.w[1] ^ epoch) | (words.w[2] ^ epoch) | (words.w[3] ^ epoch)) & mask) != 0;
   }
@@ -57,8 +59,8 @@ template <class Scalar, int batch_tiles, int chunks> struct Exchange {
     }
   }
 
-  // A lane's words of a warp's chunks of some tiles; where `is_live(n, k)` is false nobody sends, and it gets 0. False if a word did not
-  // come in time. All that is missing is looked at again in one batch: one round trip for all, not one for each.
+  // A lane's words of a warp's chunks of some tiles; where `is_live(n, k)` is false nobody sends, and it gets 0. False, for all lanes, if a
+  // word did not come in time. All that is missing is looked at again in one batch: one round trip for all, not one for each.
   template <int num_tiles, int num_chunks, class IsLive>
   PTX_FN bool receive(ptx::Word4 (&h)[num_tiles][num_chunks], int step, int first_tile, int first_chunk, int lane, const IsLive& is_live,
                       const ptx::Patience& patience) const {
@@ -76,24 +78,28 @@ template <class Scalar, int batch_tiles, int chunks> struct Exchange {
         }
       PTX_UNROLL for (int n = 0; n < num_tiles; n++)
         PTX_UNROLL for (int k = 0; k < num_chunks; k++) is_fresh &= !Epoch::is_stale(h[n][k], epoch);
-      if (is_fresh || MUTATION == 1) break;
-      if (!wait.goes_on(patience)) return false;
+      // Lanes go on together: apart, each of them would run all that follows.
+      if (ptx::all_lanes(is_fresh) || MUTATION == 1) break;
+      if (!ptx::all_lanes(wait.goes_on(patience))) return false;
     }
+    ptx::u32 escapes = 0;
     PTX_UNROLL for (int n = 0; n < num_tiles; n++)
-      PTX_UNROLL for (int k = 0; k < num_chunks; k++) {
-        bool fits = true;
+      PTX_UNROLL for (int k = 0; k < num_chunks; k++)
         PTX_UNROLL for (int i = 0; i < 4; i++) {
-          h[n][k].w[i] &= ~Epoch::of(0);
-          fits &= !Epoch::is_escape(h[n][k].w[i]);
+          h[n][k].w[i] = MUTATION == 1 ? h[n][k].w[i] & ~Epoch::of(0) : h[n][k].w[i] ^ epoch;
+          escapes |= Epoch::escaped(h[n][k].w[i]);
         }
-        if (!fits && !receive_exact(h[n][k], step, exact + first + (n * chunks + k) * 128, patience)) return false;
-      }
-    return true;
+    if (ptx::all_lanes(!Epoch::is_escape(escapes))) return true;
+    bool has_all = true;
+    PTX_UNROLL for (int n = 0; n < num_tiles; n++)
+      PTX_UNROLL for (int k = 0; k < num_chunks; k++)
+        if (has_all) has_all = receive_exact(h[n][k], step, exact + first + (n * chunks + k) * 128, patience);
+    return ptx::all_lanes(has_all);
   }
 
   static PTX_FN bool receive_exact(ptx::Word4& h, int step, const ptx::u64* source, const ptx::Patience& patience) {
     bool is_missing[4];
-    PTX_UNROLL for (int i = 0; i < 4; i++) is_missing[i] = Epoch::is_escape(h.w[i]);
+    PTX_UNROLL for (int i = 0; i < 4; i++) is_missing[i] = Epoch::is_escape(Epoch::escaped(h.w[i]));
     for (ptx::Wait wait;;) {
       ptx::u64 found[4];
       PTX_UNROLL for (int i = 0; i < 4; i++) found[i] = is_missing[i] ? ptx::load_relaxed(source + i) : 0;
