@@ -171,7 +171,7 @@ def test_every_layer_has_a_plan_on_every_gpu(cell, dtype, name):
         for proj_size in (0,) if cell.reads_output_elementwise or hidden == 1 else (0, hidden // 2):
             problem = Problem(cell, 9, hidden, proj_size, dtype=dtype)
             plan = choose_gpu(problem, GPUS[name], batch, 100, 2)
-            family = next(family for family in GPU_FAMILIES if family.NAME == plan.family)
+            family = next(family for family in GPU_FAMILIES if plan.family == family.NAME)
             assert family.refuse(problem, plan.config, GPUS[name]) is None
 
 
