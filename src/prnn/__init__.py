@@ -12,17 +12,31 @@ from prnn.specs import LayerWeights
 if TYPE_CHECKING:
     from prnn import nn
     from prnn.engine import set_num_threads
+    from prnn.nn.quantize import quantize
     from prnn.nn.swap import accelerate, restore
     from prnn.sequence import run
     from prnn.stream import Stream
 
-__all__ = ["LayerWeights", "Stream", "accelerate", "cell", "cells", "errors", "nn", "restore", "run", "set_num_threads"]
+__all__ = [
+    "LayerWeights",
+    "Stream",
+    "accelerate",
+    "cell",
+    "cells",
+    "errors",
+    "nn",
+    "quantize",
+    "restore",
+    "run",
+    "set_num_threads",
+]
 
 
 _LAZY = {
     "nn": "prnn.nn",
     "accelerate": "prnn.nn.swap",
     "restore": "prnn.nn.swap",
+    "quantize": "prnn.nn.quantize",
     "run": "prnn.sequence",
     "set_num_threads": "prnn.engine",
     "Stream": "prnn.stream",

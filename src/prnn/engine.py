@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from prnn import env, facts
+from prnn import env, facts, narrow
 from prnn.errors import PrnnFallbackWarning
 from prnn.kernels import cpu_inplace, interpreted
 from prnn.kernels.gpu import Arguments, Features, GpuFamily
@@ -28,8 +28,9 @@ Array = Any
 class Executable:
     """A problem bound to the family that runs it. Calling it plans nothing.
 
-    Arrays are numpy arrays or CPU torch tensors of the problem's dtype; autograd does not see the call. x, states, weights, saved and all
-    gradients are contiguous; y and d_y may have a larger row stride (they may be one direction's columns of a wider array).
+    Arrays are numpy arrays or CPU torch tensors of the problem's dtype, narrow matrices as narrow.py makes them; autograd does not see
+    the call. x, states, weights, saved and all gradients are contiguous; y and d_y may have a larger row stride (they may be one
+    direction's columns of a wider array).
     Where rows or sequences are the first of two dimensions, a contiguous array may have more: [T, B, I] for [num_rows, I],
     [1, B, H] for [B, H].
     """
@@ -123,7 +124,7 @@ class _Interpreted(Executable):
             self.problem,
             _matrix(x),
             _matrices(states),
-            _weights(weights),
+            narrow.widened(_weights(weights)),
             rows,
             _matrix(y),
             _matrices(final_states),
@@ -161,7 +162,8 @@ def _matrices(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
 
 def _weights(weights: LayerWeights) -> LayerWeights:
     w_ih, w_hh, b_ih, b_hh, w_hr = map(_view, weights[:5])
-    return LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, tuple(map(_view, weights.vectors)))
+    vectors, scales = tuple(map(_view, weights.vectors)), tuple(map(_view, weights.scales))
+    return LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, vectors, scales)
 
 
 def available() -> Available:

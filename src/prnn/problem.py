@@ -10,6 +10,7 @@ from prnn.cells import Cell
 DTYPES = ("float32", "float64")  # of every engine
 HALF_DTYPES = ("float16", "bfloat16")  # of the GPU's engines: products take 16-bit numbers, all else is float32
 MATHS = ("ieee", "tf32")
+WEIGHTS = ("same", "bfloat16", "int8")  # what the matrices are kept in
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Problem:
         dtype: of the arithmetic; one of DTYPES or HALF_DTYPES.
         training: the forward pass keeps what the backward pass needs.
         math: of the products; ``tf32`` lets a GPU round their float32 factors to 10 bits of mantissa. A CPU never does.
+        weights: what the matrices are kept in (see narrow.py); one of WEIGHTS. Narrow ones go with float32 and without training.
     """
 
     cell: Cell
@@ -30,6 +32,7 @@ class Problem:
     dtype: str = "float32"
     training: bool = False
     math: str = "ieee"
+    weights: str = "same"
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES + HALF_DTYPES:
@@ -37,6 +40,13 @@ class Problem:
         if self.math not in MATHS or self.math == "tf32" and self.dtype != "float32":
             raise ValueError(
                 f"math must be one of {MATHS}, and 'tf32' is of float32 only, got {self.math!r} with {self.dtype!r}"
+            )
+        if self.weights not in WEIGHTS:
+            raise ValueError(f"weights must be one of {WEIGHTS}, got {self.weights!r}")
+        if self.weights != "same" and (self.dtype != "float32" or self.training):
+            mode = "training" if self.training else "inference"
+            raise ValueError(
+                f"{self.weights} weights are for inference in float32, this is {mode} in {self.dtype}; use weights 'same'"
             )
         for name in ("input_size", "hidden_size"):
             if getattr(self, name) < 1:
@@ -55,7 +65,7 @@ class Problem:
     @cached_property
     def _hash(self) -> int:
         sizes = (self.input_size, self.hidden_size, self.proj_size)
-        return hash((self.cell, *sizes, self.bias, self.dtype, self.training, self.math))
+        return hash((self.cell, *sizes, self.bias, self.dtype, self.training, self.math, self.weights))
 
     @property
     def output_size(self) -> int:
@@ -87,8 +97,19 @@ class Problem:
     def itemsize(self) -> int:
         return {"float32": 4, "float64": 8}.get(self.dtype, 2)
 
+    @property
+    def input_itemsize(self) -> int:
+        """Of the matrix that meets the input."""
+        return self.itemsize if self.weights == "same" else 2
+
+    @property
+    def recurrent_itemsize(self) -> int:
+        """Of the matrices that meet the state."""
+        return 1 if self.weights == "int8" else self.input_itemsize
+
     def __str__(self) -> str:
         projection = f" projected to {self.proj_size}" if self.proj_size else ""
         mode = "training" if self.training else "inference"
         dtype = self.dtype + (" as tf32" if self.math == "tf32" else "")
-        return f"{self.cell.name} {self.input_size} -> {self.hidden_size}{projection}, {dtype}, {mode}"
+        weights = "" if self.weights == "same" else f" with {self.weights} weights"
+        return f"{self.cell.name} {self.input_size} -> {self.hidden_size}{projection}, {dtype}{weights}, {mode}"

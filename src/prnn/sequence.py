@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from prnn import engine
+from prnn import engine, narrow
 from prnn.cells import Cell
 from prnn.packing import pack
 from prnn.problem import DTYPES, Problem
@@ -32,7 +32,7 @@ def run(
     Args:
         cell: what one timestep computes.
         x: float32 or float64 [T, B, I].
-        weights: of the dtype of x; for the shapes see `LayerWeights`.
+        weights: of the dtype of x, or as `prnn.narrow.narrowed` made them; for the shapes see `LayerWeights`.
         h0: one array for each state of the cell: [B, P] for the first, [B, H] for the others. Zeros by default.
         lengths: valid steps of each sequence; what lies beyond is never read, and y is zero there.
         reset: bool [T, B]; True puts a boundary between t-1 and t.
@@ -52,7 +52,8 @@ def run(
         raise ValueError(f'reset_to must be "zero" or "initial", got {reset_to!r}')
     steps, batch, input_size = x.shape
     w_ih, w_hh, b_ih, b_hh, w_hr = map(_optional, weights[:5])
-    weights = LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, tuple(map(np.ascontiguousarray, weights.vectors)))
+    vectors, scales = tuple(map(np.ascontiguousarray, weights.vectors)), tuple(map(_optional, weights.scales))
+    weights = LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, vectors, scales)
     problem = problem_of(cell, input_size, weights, x.dtype.name)
     shapes = [(batch, width) for width in problem.state_sizes]
     initial = [np.zeros(shape, x.dtype) for shape in shapes] if h0 is None else [np.asarray(state) for state in h0]
@@ -98,12 +99,25 @@ def problem_of(cell: Cell, input_size: int, weights: LayerWeights, dtype: str) -
         raise ValueError(f"cell {cell.name!r} needs {'w_ih' if cell.input_gates else 'w_hh'}")
     hidden_size = len(blocks) // len(cell.input_gates or cell.recurrent_gates)
     proj_size = 0 if weights.w_hr is None else len(weights.w_hr)
+    kind = narrow.kind_of(weights)
     problem = Problem(
-        cell, input_size, hidden_size, proj_size, weights.b_ih is not None or weights.b_hh is not None, dtype
+        cell,
+        input_size,
+        hidden_size,
+        proj_size,
+        weights.b_ih is not None or weights.b_hh is not None,
+        dtype,
+        weights=kind,
     )
-    given = [array for array in (*weights[:5], *weights.vectors) if array is not None]
-    expected = problem.weight_shapes
-    if [(array.shape, array.dtype.name) for array in given] != [(shape, dtype) for shape in expected.values()]:
-        got = [(array.shape, array.dtype.name) for array in given]
-        raise ValueError(f"{problem} takes weights {expected} of {dtype}, got {got}")
+    given = [(array.shape, array.dtype.name) for array in (*weights[:5], *weights.vectors) if array is not None]
+    layouts = {name: narrow.layout(name, shape, kind) for name, shape in problem.weight_shapes.items()}
+    expected = {
+        name: (shape, dtype if kind == "same" else layouts[name][0]) for name, shape in problem.weight_shapes.items()
+    }
+    if given != list(expected.values()):
+        raise ValueError(f"{problem} takes weights {expected}, got {given}")
+    scales = [(scale.shape, scale.dtype.name) for scale in weights.scales if scale is not None]
+    wanted = [(shape, "float32") for _, shape in layouts.values() if shape and kind != "same"]
+    if scales != wanted:
+        raise ValueError(f"{problem} takes scales {wanted}, got {scales}")
     return problem

@@ -21,6 +21,7 @@ class LayerWeights(NamedTuple):
     b_hh: Array | None = None  # [Gr*H]
     w_hr: Array | None = None  # [P, H]; only with a projection
     vectors: tuple[Array | None, ...] = ()  # each [H]
+    scales: tuple[Array | None, ...] = ()  # float32 [rows, groups] of w_hh and w_hr where these are int8; see narrow.py
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from prnn import engine
+from prnn import engine, narrow
 from prnn.cells import Cell
 from prnn.problem import Problem
 from prnn.sequence import problem_of
@@ -24,7 +24,7 @@ class Stream:
 
     Args:
         source: a layer of ``prnn.nn`` on the CPU (one direction, no reverse; dropout does not apply), or a cell.
-        weights: with a cell: the weights of each layer, numpy arrays of one dtype.
+        weights: with a cell: the weights of each layer, numpy arrays of one dtype, or as `prnn.narrow.narrowed` made them.
         slots: sequences that run side by side: the batch.
 
     Raises:
@@ -80,7 +80,7 @@ class Stream:
     def refresh(self) -> None:
         """Take a new snapshot of the weights; the states stay."""
         for kept, now in zip(self._weights, self._read()):
-            for to, new in zip((*kept[:5], *kept.vectors), (*now[:5], *now.vectors)):
+            for to, new in zip((*kept[:5], *kept.vectors, *kept.scales), (*now[:5], *now.vectors, *now.scales)):
                 if to is not None:
                     to[...] = _numpy(new)
         self._snapshots = tuple(each.snapshot(weights) for each, weights in zip(self._executables, self._weights))
@@ -181,7 +181,8 @@ class Stream:
 def _problem(cell: Cell, weights: LayerWeights) -> Problem:
     if weights.w_ih is None:
         raise ValueError(f"cell {cell.name!r} takes no input product; there is nothing to stream into it")
-    return problem_of(cell, weights.w_ih.shape[1], weights, weights.w_ih.dtype.name)
+    dtype = weights.w_ih.dtype.name if narrow.kind_of(weights) == "same" else "float32"
+    return problem_of(cell, weights.w_ih.shape[1], weights, dtype)
 
 
 def _numpy(array: Array) -> np.ndarray[Any, Any]:
@@ -201,4 +202,6 @@ def _copy(weights: LayerWeights) -> LayerWeights:
         return None if array is None else np.array(_numpy(array), order="C")
 
     w_ih, w_hh, b_ih, b_hh, w_hr = map(copy, weights[:5])
-    return LayerWeights(w_ih, w_hh, b_ih, b_hh, w_hr, tuple(map(copy, weights.vectors)))
+    return LayerWeights(
+        w_ih, w_hh, b_ih, b_hh, w_hr, tuple(map(copy, weights.vectors)), tuple(map(copy, weights.scales))
+    )

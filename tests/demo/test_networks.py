@@ -1,5 +1,7 @@
 """The two published networks; skipped where no package index can be reached."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ torch = pytest.importorskip("torch")
 for package in ("onnx", "onnxruntime"):
     pytest.importorskip(package)
 
+import prnn  # noqa: E402
 from prnn.demo import fetch, speaker, voice_activity  # noqa: E402
 from prnn.demo.clips import Clip, load_clips  # noqa: E402
 
@@ -72,3 +75,20 @@ def test_demo_from_end_to_end(monkeypatch, tmp_path, capsys, speaker_file, voice
     assert (tmp_path / "demo.json").stat().st_size > 1000
     # One round says nothing about speed.
     assert "differ" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("weights", ("int8", "bfloat16"))
+def test_narrow_weights_change_little(weights, speaker_file, voice_file):
+    """The same speaker is embedded within a cosine of 0.999, and speech is as probable to within 0.01."""
+    encoder, detector = speaker.SpeakerEncoder.load(speaker_file), voice_activity.VoiceActivity.load(voice_file)
+    narrow_encoder, narrow_detector = copy.deepcopy(encoder), copy.deepcopy(detector)
+    for model in (encoder, detector):
+        prnn.accelerate(model)
+    for model in (narrow_encoder, narrow_detector):
+        assert len(prnn.quantize(model, weights).swapped) == 1
+    for clip in load_clips():
+        assert speaker.embed(narrow_encoder, clip) @ speaker.embed(encoder, clip) >= 0.999
+        probability = voice_activity.speech_probability(detector, clip)
+        np.testing.assert_allclose(
+            voice_activity.speech_probability(narrow_detector, clip), probability, rtol=0, atol=0.01
+        )

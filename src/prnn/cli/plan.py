@@ -12,7 +12,7 @@ from prnn import engine
 from prnn.cells import BUILTIN, Cell, find
 from prnn.facts import GPUS
 from prnn.plan import GpuPlan, Plan
-from prnn.problem import DTYPES, HALF_DTYPES, Problem
+from prnn.problem import DTYPES, HALF_DTYPES, WEIGHTS, Problem
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=_positive, default=100, metavar="T", help="timesteps a call (default: 100)")
     parser.add_argument(
         "--dtype", choices=(*DTYPES, *HALF_DTYPES, "tf32"), default="float32", help="tf32: float32 tensors"
+    )
+    parser.add_argument(
+        "--weights", choices=WEIGHTS, default="same", help="what the matrices are kept in (default: same)"
     )
     parser.add_argument("--device", choices=["cpu", *GPUS], default="cpu", help="a GPU need not be at hand")
     parser.add_argument("--bidirectional", action="store_true", help="both directions in one launch (GPU)")
@@ -64,7 +67,16 @@ def _plan(args: argparse.Namespace) -> Plan | GpuPlan:
     cell = _cell(args.cell, args.cell_path)
     input_size = args.hidden if args.input is None else args.input
     dtype, math = ("float32", "tf32") if args.dtype == "tf32" else (args.dtype, "ieee")
-    problem = Problem(cell, input_size, args.hidden, args.proj, dtype=dtype, training=args.training, math=math)
+    problem = Problem(
+        cell,
+        input_size,
+        args.hidden,
+        args.proj,
+        dtype=dtype,
+        training=args.training,
+        math=math,
+        weights=args.weights,
+    )
     if args.device != "cpu":
         directions = 2 if args.bidirectional else 1
         return engine.plan_gpu(problem, GPUS[args.device], args.batch, args.steps, directions, args.backend)

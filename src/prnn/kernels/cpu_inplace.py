@@ -19,7 +19,12 @@ def configs(problem: Problem, facts: CpuFacts, available: Available) -> tuple[Co
 
 def refuse(problem: Problem, config: Config, batch: int, available: Available) -> str | None:
     """See family.Family."""
-    return refuse_native(problem, config, available)
+    reason = refuse_native(problem, config, available)
+    if reason is None and problem.weights != "same":
+        reason = (
+            f"it reads weights of the arithmetic's type where they lie, and these are {problem.weights}; use cpu_panels"
+        )
+    return reason
 
 
 def work(problem: Problem, batch: int, steps: int) -> Work:

@@ -116,10 +116,16 @@ def refuse_dtype(problem: Problem) -> str | None:
 
 
 def weight_bytes(problem: Problem) -> tuple[int, int]:
-    """Bytes of the matrices that meet the input, and of those that meet the state (with the projection)."""
-    cell, hidden, output = problem.cell, problem.hidden_size, problem.output_size
-    recurrent = len(cell.recurrent_gates) * hidden * output + problem.proj_size * hidden
-    return len(cell.input_gates) * hidden * problem.input_size * problem.itemsize, recurrent * problem.itemsize
+    """Bytes of the matrices that meet the input, and of those that meet the state (with the projection); without scales."""
+    entering, recurrent = weight_elements(problem)
+    return entering * problem.input_itemsize, recurrent * problem.recurrent_itemsize
+
+
+def weight_elements(problem: Problem) -> tuple[int, int]:
+    """Numbers in the matrices that meet the input, and in those that meet the state (with the projection)."""
+    cell, hidden = problem.cell, problem.hidden_size
+    recurrent = len(cell.recurrent_gates) * hidden * problem.output_size + problem.proj_size * hidden
+    return len(cell.input_gates) * hidden * problem.input_size, recurrent
 
 
 def count_work(
@@ -139,7 +145,7 @@ def count_work(
         step_bytes=input_bytes * input_passes + recurrent_bytes * recurrent_passes,
         kept_bytes=recurrent_bytes + (input_bytes if steps == 1 else 0),
         packed_bytes=(input_bytes + recurrent_bytes) if packs else 0,
-        product_flops=2 * batch * (input_bytes + recurrent_bytes) // problem.itemsize,
+        product_flops=2 * batch * sum(weight_elements(problem)),
         peak_share=peak_share,
         unit_flops=batch * problem.hidden_size * flops_a_unit,
         barriers=program.num_stages + (1 if problem.proj_size else 0),

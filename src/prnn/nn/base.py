@@ -231,9 +231,7 @@ class RecurrentBase(torch.nn.RNNBase):
         Raises:
             ValueError: the layer has two directions or the reverse one, so it cannot run as its input arrives.
         """
-        if self.bidirectional or self.reverse:
-            which = "bidirectional" if self.bidirectional else "reversed"
-            raise ValueError(f"a {which} layer needs its whole input at once; it cannot run step by step")
+        self._refuse_to_stream()
         first = self._weights()[0][0]
         if first.device.type != "cpu" or first.dtype not in (torch.float32, torch.float64):
             raise ValueError(
@@ -245,6 +243,11 @@ class RecurrentBase(torch.nn.RNNBase):
             config = Layer(key_of(self.cell), input_size, self.hidden_size, self.proj_size, self.bias, "forward", False)
             layers += plan_of(config, first.dtype, False).split(flat)
         return tuple(layers)
+
+    def _refuse_to_stream(self) -> None:
+        if self.bidirectional or self.reverse:
+            which = "bidirectional" if self.bidirectional else "reversed"
+            raise ValueError(f"a {which} layer needs its whole input at once; it cannot run step by step")
 
     def _joined(self, states: Sequence[Tensor]) -> Any:
         return states[0] if len(states) == 1 else tuple(states)

@@ -14,6 +14,7 @@ from torch.nn.utils import parametrize
 from prnn.nn.base import RecurrentBase
 from prnn.nn.cells import CellBase, GRUCell, LSTMCell, RNNCell
 from prnn.nn.layers import GRU, LSTM, RNN
+from prnn.nn.quantized import Quantized
 from prnn.ops.arguments import ARITHMETIC
 
 _COUNTERPART: dict[type, type] = {
@@ -57,7 +58,7 @@ def accelerate(model: torch.nn.Module) -> Report:
         TypeError: `model` is not a module.
     """
     swapped, left = [], []
-    for name, module in _modules(model):
+    for name, module in modules(model):
         if isinstance(module, _OURS):
             continue
         base = _base(module)
@@ -65,9 +66,9 @@ def accelerate(model: torch.nn.Module) -> Report:
         if reason is not None:
             left.append((name, reason))
             continue
-        _rebase(module, _COUNTERPART[base])
+        rebase(module, _COUNTERPART[base])
         module.__dict__[_ORIGINAL] = base
-        swapped.append((name, f"{_path(base)} -> {_path(_COUNTERPART[base])}"))
+        swapped.append((name, f"{path(base)} -> {path(_COUNTERPART[base])}"))
     return Report(tuple(swapped), tuple(left))
 
 
@@ -78,19 +79,22 @@ def restore(model: torch.nn.Module) -> Report:
         TypeError: `model` is not a module.
     """
     swapped, left = [], []
-    for name, module in _modules(model):
+    for name, module in modules(model):
         if not isinstance(module, _OURS):
             continue
         original = module.__dict__.pop(_ORIGINAL, None)
         if original is None:
-            left.append((name, "it was made by prnn.nn and not by accelerate"))
+            quantized = "prnn.quantize made its weights narrow, and the float ones are gone"
+            left.append(
+                (name, quantized if isinstance(module, Quantized) else "it was made by prnn.nn and not by accelerate")
+            )
             continue
-        swapped.append((name, f"{_path(_base(module))} -> {_path(original)}"))
-        _rebase(module, original)
+        swapped.append((name, f"{path(_base(module))} -> {path(original)}"))
+        rebase(module, original)
     return Report(tuple(swapped), tuple(left))
 
 
-def _modules(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
+def modules(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
     """The recurrent modules and their names, each once."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
@@ -115,7 +119,7 @@ def _why_not(module: torch.nn.Module, base: type) -> str | None:
     if isinstance(module, torch.jit.ScriptModule):
         return "TorchScript has compiled it; accelerate the model before torch.jit.script or trace"
     if base not in _COUNTERPART:
-        return f"{_path(base)} is a subclass of its own, and prnn cannot know what it changes"
+        return f"{path(base)} is a subclass of its own, and prnn cannot know what it changes"
     if "forward" in module.__dict__:
         return "its forward was replaced on the instance"
     for tensor in module.parameters():
@@ -126,7 +130,13 @@ def _why_not(module: torch.nn.Module, base: type) -> str | None:
     return None
 
 
-def _rebase(module: torch.nn.Module, base: type) -> None:
+def own_class(module: torch.nn.Module) -> None:
+    """Make a torch.nn module one of prnn.nn for good: restore will not know it."""
+    rebase(module, _COUNTERPART.get(type(module), type(module)))
+    module.__dict__.pop(_ORIGINAL, None)
+
+
+def rebase(module: torch.nn.Module, base: type) -> None:
     """Make `base` the class of the module; a parametrized one gets its own class again, with the same properties."""
     cls = type(module)
     if parametrize.is_parametrized(module):
@@ -138,6 +148,6 @@ def _rebase(module: torch.nn.Module, base: type) -> None:
         module.__class__ = base
 
 
-def _path(cls: type) -> str:
+def path(cls: type) -> str:
     module = "torch.nn" if cls.__module__ == "torch.nn.modules.rnn" else cls.__module__
-    return f"{'prnn.nn' if module in ('prnn.nn.layers', 'prnn.nn.cells') else module}.{cls.__name__}"
+    return f"{'prnn.nn' if module.startswith('prnn.nn.') else module}.{cls.__name__}"

@@ -129,10 +129,11 @@ def choose_gpu(
     if backend not in ("auto", *names):
         raise ValueError(f"backend must be 'auto' or one of {names} on a GPU, got {backend!r}")
     candidates = []
+    narrow = None if problem.weights == "same" else f"{problem.weights} weights have kernels on the CPU only"
     for family in GPU_FAMILIES:
         for config in family.configs(problem, facts):
             needs = family.resources(problem, config)
-            reason = family.refuse(problem, config, facts) or (refused or {}).get((family.NAME, config))
+            reason = narrow or family.refuse(problem, config, facts) or (refused or {}).get((family.NAME, config))
             cost = None if reason else estimate(family, problem, config, batch, steps, directions, facts)
             candidates.append(GpuCandidate(family.NAME, config, needs, cost, reason or ""))
     allowed = [each for each in candidates if each.cost is not None and backend in ("auto", each.family)]

@@ -110,6 +110,20 @@ def test_plan_refuses_what_the_device_cannot_do(capsys):
     assert "the CPU computes in float32 or float64" in capsys.readouterr().err
 
 
+def test_plan_of_narrow_weights(capsys):
+    arguments = ["plan", "lstm", "--hidden", "256", "--stream", "--explain", "--weights"]
+    assert main([*arguments, "int8"]) == 0
+    text = capsys.readouterr().out
+    assert "float32 with int8 weights" in text and "weights: 0.75 MiB read a step, kept in " in text
+    assert "cpu_inplace" in text and "these are int8; use cpu_panels" in text
+    assert main([*arguments, "same"]) == 0
+    assert "weights: 2 MiB read a step" in capsys.readouterr().out
+    assert main([*arguments, "int8", "--dtype", "float64"]) == 2
+    assert "int8 weights are for inference in float32, this is inference in float64" in capsys.readouterr().err
+    assert main([*arguments, "int8", "--device", "h200"]) != 0
+    assert "int8 weights have kernels on the CPU only" in capsys.readouterr().err
+
+
 def test_plan_as_data(capsys):
     arguments = ["--hidden", "32", "--input", "5", "--proj", "16", "--dtype", "float64", "--training", "--json"]
     assert main(["plan", "lstm", *arguments]) == 0
@@ -124,6 +138,7 @@ def test_plan_as_data(capsys):
         "dtype": "float64",
         "training": True,
         "math": "ieee",
+        "weights": "same",
     }
     assert data["family"] in {family.NAME for family in FAMILIES}
     assert set(data["config"]) >= {"isa", "threads"}

@@ -69,6 +69,14 @@ def test_in_place_says_what_short_dot_products_cost():
     assert cpu_inplace.work(LSTM, 1, 1).peak_share == cpu_panels.PEAK_SHARE
 
 
+def test_narrow_weights_are_read_from_panels_only():
+    problem, config = Problem(lstm, 40, 64, weights="int8"), Config("x86-64-v3", 1)
+    assert cpu_panels.refuse(problem, config, 1, READY) is None
+    assert "these are int8; use cpu_panels" in cpu_inplace.refuse(problem, config, 1, READY)
+    work = cpu_panels.work(problem, 1, 1)
+    assert work.step_bytes == 4 * 64 * (40 * 2 + 64) and work.product_flops == 2 * 4 * 64 * (40 + 64)
+
+
 def test_the_interpreter_refuses_nothing():
     (config,) = interpreted.configs(LSTM, FACTS, Available())
     assert interpreted.refuse(Problem(own, 1, 1), config, 10**6, Available()) is None
@@ -81,6 +89,8 @@ def test_the_interpreter_refuses_nothing():
         (Problem(lstm, 40, 64, dtype="float64"), (4 * 64 * 40 * 8, 4 * 64 * 64 * 8)),
         (Problem(lstm, 40, 64, proj_size=16), (4 * 64 * 40 * 4, (4 * 64 * 16 + 16 * 64) * 4)),
         (Problem(indrnn, 40, 64), (64 * 40 * 4, 0)),
+        (Problem(lstm, 40, 64, weights="int8"), (4 * 64 * 40 * 2, 4 * 64 * 64)),
+        (Problem(lstm, 40, 64, proj_size=16, weights="bfloat16"), (4 * 64 * 40 * 2, (4 * 64 * 16 + 16 * 64) * 2)),
     ],
 )
 def test_bytes_of_the_weights(problem, expected):

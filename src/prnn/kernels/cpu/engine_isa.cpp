@@ -29,13 +29,13 @@ template <class Pass> void run(const PrnnLayer& layer, Pass& pass, void (*lay_ou
   run_parallel(layer.threads, [](void* p, int thread, int n) { static_cast<Pass*>(p)->work(thread, n); }, &pass);
 }
 
-template <class E> void forward_of(const PrnnLayer& layer) {
-  Forward<E> pass(layer);
+template <class E, class W = E, class In = W> void forward_of(const PrnnLayer& layer) {
+  Forward<E, W, In> pass(layer);
   if (layer.flags & prnn_packed) {
     Arena given{static_cast<char*>(layer.packed)};
     pass.lay_out_packed(given);
   }
-  run<Forward<E>>(layer, pass, [](Forward<E>& p, Arena& arena, int) { p.lay_out(arena); });
+  run<Forward<E, W, In>>(layer, pass, [](Forward<E, W, In>& p, Arena& arena, int) { p.lay_out(arena); });
 }
 
 template <class E> void backward_of(const PrnnLayer& layer) {
@@ -43,14 +43,14 @@ template <class E> void backward_of(const PrnnLayer& layer) {
   run<Backward<E>>(layer, pass, [](Backward<E>& p, Arena& arena, int num_threads) { p.lay_out(arena, num_threads); });
 }
 
-template <class E> int64_t packed_bytes_of(const PrnnLayer& layer) {
+template <class E, class W = E, class In = W> int64_t packed_bytes_of(const PrnnLayer& layer) {
   Arena measure{nullptr};
-  Forward<E>(layer).lay_out_packed(measure);
+  Forward<E, W, In>(layer).lay_out_packed(measure);
   return measure.used;
 }
 
-template <class E> void pack_of(const PrnnLayer& layer) {
-  Forward<E> pass(layer);
+template <class E, class W = E, class In = W> void pack_of(const PrnnLayer& layer) {
+  Forward<E, W, In> pass(layer);
   Arena given{static_cast<char*>(layer.packed)};
   pass.lay_out_packed(given);
   pass.pack(pass.share(pass.H, 0, 1), pass.share(pass.P, 0, 1));
@@ -59,6 +59,12 @@ template <class E> void pack_of(const PrnnLayer& layer) {
 template <class E> int64_t saved_elements_of(const PrnnLayer& layer) { return Sizes<E>(layer).saved_elements(); }
 
 #define PRNN_BY_DTYPE(function) [](const PrnnLayer& l) { return l.dtype ? function<double>(l) : function<float>(l); }
+#define PRNN_BY_WEIGHTS(function)                                                \
+  [](const PrnnLayer& l) {                                                       \
+    if (l.flags & prnn_int8_weights) return function<float, int8_t, Bfloat16>(l); \
+    if (l.flags & prnn_bfloat16_weights) return function<float, Bfloat16>(l);    \
+    return l.dtype ? function<double>(l) : function<float>(l);                   \
+  }
 
 int usable() {
 #if defined(__AVX512F__)
@@ -75,8 +81,8 @@ int usable() {
 extern const Engine engine;
 const Engine engine = {
     PRNN_ISA_NAME, usable,
-    PRNN_BY_DTYPE(forward_of),  PRNN_BY_DTYPE(backward_of), PRNN_BY_DTYPE(saved_elements_of),
-    PRNN_BY_DTYPE(packed_bytes_of), PRNN_BY_DTYPE(pack_of), read_all, multiply_add,
+    PRNN_BY_WEIGHTS(forward_of), PRNN_BY_DTYPE(backward_of), PRNN_BY_DTYPE(saved_elements_of),
+    PRNN_BY_WEIGHTS(packed_bytes_of), PRNN_BY_WEIGHTS(pack_of), read_all, multiply_add,
     builtin_cells,
 };
 

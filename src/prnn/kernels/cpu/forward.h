@@ -5,6 +5,7 @@
 // written to the other of two buffers; one barrier. Cells with dependent products and projections add a barrier for each.
 #pragma once
 
+#include "narrow.h"
 #include "sizes.h"
 
 namespace prnn::PRNN_ISA {
@@ -12,7 +13,8 @@ namespace prnn::PRNN_ISA {
 // Sequences that go through the layer together, and rows whose input product is formed at once.
 constexpr int64_t batch_block = 64, chunk_rows = 64;
 
-template <class E> struct Forward : Sizes<E> {
+// E is the type of the arithmetic, In that of the matrix that meets the input, W that of the others.
+template <class E, class W = E, class In = W> struct Forward : Sizes<E> {
   using Sizes<E>::layer, Sizes<E>::cell, Sizes<E>::I, Sizes<E>::H, Sizes<E>::P, Sizes<E>::Hp, Sizes<E>::Pp, Sizes<E>::num_slots;
   using Sizes<E>::first_recurrent, Sizes<E>::num_recurrent, Sizes<E>::projected, Sizes<E>::width;
 
@@ -26,7 +28,9 @@ template <class E> struct Forward : Sizes<E> {
   E* raw_output;                 // [block, Hp]: h before the projection
   E* operand[prnn_max_products]; // [block, Hp]
   E* slots;                      // [chunk, num_slots, Hp]
-  E *packed_input, *packed_recurrent, *packed_projection;
+  In* packed_input;
+  W *packed_recurrent, *packed_projection;
+  E *recurrent_scale, *projection_scale;  // of int8
   Barrier barrier;
 
   explicit Forward(const PrnnLayer& l)
@@ -47,28 +51,59 @@ template <class E> struct Forward : Sizes<E> {
   }
 
   void lay_out_packed(Arena& arena) {
-    packed_input = arena.take<E>(cell.num_input_slots * Hp * I);
-    packed_recurrent = arena.take<E>(num_recurrent * Hp * P);
-    packed_projection = arena.take<E>(projected ? Pp * H : 0);
+    packed_input = arena.take<In>(cell.num_input_slots * Hp * packed_depth<In>(I));
+    packed_recurrent = arena.take<W>(num_recurrent * Hp * packed_depth<W>(P));
+    packed_projection = arena.take<W>(projected ? Pp * packed_depth<W>(H) : 0);
+    if constexpr (is_scaled<W>) {
+      recurrent_scale = arena.take<E>(num_recurrent * Hp * num_groups(P));
+      projection_scale = arena.take<E>(projected ? Pp * num_groups(H) : 0);
+    }
+  }
+
+  // A matrix whose columns are units or outputs, as this thread reads it: packed, or where it lies.
+  template <class V> struct Matrix {
+    const V* w;  // [columns, depth]
+    V* packed;
+    const float* scale;  // [columns, groups]
+    E* packed_scale;
+    int64_t columns, depth;
+  };
+  Matrix<In> input_matrix(int slot) const {
+    return {static_cast<const In*>(layer.w_ih) + cell.slot_input_gate[slot] * H * I, packed_input + slot * Hp * packed_depth<In>(I),
+            nullptr, nullptr, H, I};
+  }
+  Matrix<W> recurrent_matrix(int slot) const {
+    const int64_t gate = cell.slot_recurrent_gate[slot], place = slot - first_recurrent;
+    return {static_cast<const W*>(layer.w_hh) + gate * H * P, packed_recurrent + place * Hp * packed_depth<W>(P),
+            layer.scale_hh + gate * H * num_groups(P), recurrent_scale + place * Hp * num_groups(P), H, P};
+  }
+  Matrix<W> projection_matrix() const {
+    return {static_cast<const W*>(layer.w_hr), packed_projection, layer.scale_hr, projection_scale, P, H};
+  }
+
+  template <class V> void pack(const Matrix<V>& m, const Share& own) const {
+    if constexpr (is_narrow<V>)
+      pack_narrow_rows(m.w, m.scale, m.columns, m.depth, own.first_panel, own.last_panel, m.packed, m.packed_scale);
+    else
+      pack_rows(m.w, m.depth, m.columns, m.depth, own.first_panel, own.last_panel, m.packed);
   }
 
   // Packs the rows of the weights that belong to this thread's units.
-  void pack(const Share& units, const Share& outputs) {
-    for (int s = 0; s < cell.num_input_slots; s++)
-      pack_rows(this->input_weight(s), I, H, I, units.first_panel, units.last_panel, packed_input + s * Hp * I);
-    for (int s = first_recurrent; s < num_slots; s++)
-      pack_rows(this->recurrent_weight(s), P, H, P, units.first_panel, units.last_panel, packed_recurrent + (s - first_recurrent) * Hp * P);
-    if (projected)
-      pack_rows(static_cast<const E*>(layer.w_hr), H, P, H, outputs.first_panel, outputs.last_panel, packed_projection);
+  void pack(const Share& units, const Share& outputs) const {
+    for (int s = 0; s < cell.num_input_slots; s++) pack(input_matrix(s), units);
+    for (int s = first_recurrent; s < num_slots; s++) pack(recurrent_matrix(s), units);
+    if (projected) pack(projection_matrix(), outputs);
   }
 
   // c[:, share] += a * W^T for one matrix W [columns, depth].
-  void multiply(const E* w, const E* packed, int64_t columns, int64_t depth, const Share& own, const E* a, int64_t a_row, E* c,
-                int64_t c_row, int64_t rows) const {
-    if (in_place)
-      multiply_in_place(w, columns, depth, own.begin, own.end, a, a_row, c, c_row, rows);
+  template <class V>
+  void multiply(const Matrix<V>& m, const Share& own, const E* a, int64_t a_row, E* c, int64_t c_row, int64_t rows) const {
+    if constexpr (is_narrow<V>)
+      multiply_narrow(m.packed, m.packed_scale, m.columns, m.depth, own.first_panel, own.last_panel, a, a_row, c, c_row, rows);
+    else if (in_place)
+      multiply_in_place(m.w, m.columns, m.depth, own.begin, own.end, a, a_row, c, c_row, rows);
     else
-      multiply_packed(packed, columns, depth, own.first_panel, own.last_panel, a, a_row, c, c_row, rows);
+      multiply_packed(m.packed, m.columns, m.depth, own.first_panel, own.last_panel, a, a_row, c, c_row, rows);
   }
 
   void prepare_parameters(const Share& units) {
@@ -164,8 +199,7 @@ template <class E> struct Forward : Sizes<E> {
       if (layer.saved)
         for (int64_t b = 0; b < rows; b++) copy(this->saved_output_before(row + b), before + b * Pp, outputs.begin, outputs.end);
       for (int s = first_recurrent; s < first_recurrent + cell.num_recurrent_slots; s++)
-        multiply(this->recurrent_weight(s), packed_recurrent + (s - first_recurrent) * Hp * P, H, P, units, before, Pp, here + s * Hp,
-                 num_slots * Hp, rows);
+        multiply(recurrent_matrix(s), units, before, Pp, here + s * Hp, num_slots * Hp, rows);
 
       args.rows = rows;
       args.slots = here;
@@ -179,14 +213,13 @@ template <class E> struct Forward : Sizes<E> {
         for (int k = 0; k < cell.num_products; k++) {
           const int s = cell.product_slot[k];
           if (cell.product_stage[k] == stage)
-            multiply(this->recurrent_weight(s), packed_recurrent + (s - first_recurrent) * Hp * P, H, P, units,
-                     static_cast<const E*>(args.operand[k]), Hp, here + s * Hp, num_slots * Hp, rows);
+            multiply(recurrent_matrix(s), units, static_cast<const E*>(args.operand[k]), Hp, here + s * Hp, num_slots * Hp, rows);
         }
       }
       if (projected) {
         barrier.wait(num_threads);
         for (int64_t b = 0; b < rows; b++) clear(after + b * Pp, outputs.begin, outputs.end);
-        multiply(static_cast<const E*>(layer.w_hr), packed_projection, P, H, outputs, static_cast<const E*>(args.next[0]), Hp, after, Pp, rows);
+        multiply(projection_matrix(), outputs, static_cast<const E*>(args.next[0]), Hp, after, Pp, rows);
       }
 
       for (int64_t b = 0; b < rows; b++)
@@ -214,7 +247,7 @@ template <class E> struct Forward : Sizes<E> {
         for (int s = 0; s < num_slots; s++) copy(to + (r * num_slots + s) * Hp, bias + s * Hp, units.begin, units.end);
       const E* x = static_cast<const E*>(layer.x) + row * I;
       for (int s = 0; s < cell.num_input_slots; s++)
-        multiply(this->input_weight(s), packed_input + s * Hp * I, H, I, units, x, I, to + s * Hp, num_slots * Hp, rows);
+        multiply(input_matrix(s), units, x, I, to + s * Hp, num_slots * Hp, rows);
     };
     if (batch == layer.batch) {  // rows of consecutive steps are neighbours
       const int64_t last = first + num_steps - 1;

@@ -6,7 +6,7 @@
 
 #include "cell_table.h"
 
-constexpr int prnn_layer_abi = 1;
+constexpr int prnn_layer_abi = 2;
 
 extern "C" {
 
@@ -15,6 +15,8 @@ enum PrnnFlags : int32_t {
   prnn_restart_to_initial = 2,   // a restarted row continues from its initial state instead of zero
   prnn_in_place = 4,             // read the weights where they are instead of packing them
   prnn_packed = 8,               // `packed` already holds the packed weights
+  prnn_int8_weights = 16,        // w_hh and w_hr are int8 and have scales, w_ih is bfloat16; float32, forward only, not in place
+  prnn_bfloat16_weights = 32,    // the matrices are bfloat16; float32, forward only, not in place
 };
 
 // H hidden_size, I input_size, P proj_size or H, B batch, N rows. A null pointer stands for an array that does not exist or, among the
@@ -35,6 +37,7 @@ struct PrnnLayer {
   void* final_states[prnn_max_states];    // like states
   void* saved;                            // written by forward when not null, read by backward
   void* packed;                           // with prnn_packed
+  const float *scale_hh, *scale_hr;       // with prnn_int8_weights: [rows, groups], of what the numbers of a group are multiples
 
   // read and written by backward only; gradients are overwritten
   const void* d_y;  // [N, P]

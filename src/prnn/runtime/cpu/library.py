@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prnn.errors import BuildError
 
-LAYER_ABI = 1
+LAYER_ABI = 2
 MISSING = (
     "the native engine is missing: this copy of prnn was installed without building it; "
     "run `pip install .` in the source tree (needs a C++17 compiler), or install a wheel"
@@ -17,6 +17,7 @@ MISSING = (
 MAX_STATES = MAX_VECTORS = 8
 
 REVERSE, RESTART_TO_INITIAL, IN_PLACE, PACKED = 1, 2, 4, 8
+WEIGHTS = {"same": 0, "int8": 16, "bfloat16": 32}
 
 _states, _vectors = c_void_p * MAX_STATES, c_void_p * MAX_VECTORS
 
@@ -51,6 +52,7 @@ class Layer(Structure):
         ("final_states", _states),
         ("saved", c_void_p),
         ("packed", c_void_p),
+        ("scales", c_void_p * 2),
         ("d_y", c_void_p),
         ("d_y_row", c_int64),
         ("d_final_states", _states),

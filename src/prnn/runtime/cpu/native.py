@@ -10,7 +10,7 @@ import numpy as np
 
 from prnn.problem import Problem
 from prnn.runtime.cpu.compiler import native_cell
-from prnn.runtime.cpu.library import IN_PLACE, LAYER_ABI, PACKED, RESTART_TO_INITIAL, REVERSE, Layer, load
+from prnn.runtime.cpu.library import IN_PLACE, LAYER_ABI, PACKED, RESTART_TO_INITIAL, REVERSE, WEIGHTS, Layer, load
 from prnn.specs import LayerWeights, Rows
 
 Array = Any
@@ -46,7 +46,7 @@ class NativeLayer:
         self._template = Layer(
             abi=LAYER_ABI,
             dtype=int(problem.dtype == "float64"),
-            flags=IN_PLACE if in_place else 0,
+            flags=(IN_PLACE if in_place else 0) | WEIGHTS[problem.weights],
             threads=threads,
             input_size=problem.input_size,
             hidden_size=problem.hidden_size,
@@ -157,6 +157,8 @@ class NativeLayer:
         layer.w_ih, layer.w_hh, layer.b_ih, layer.b_hh, layer.w_hr = map(address, weights[:5])
         for v, vector in enumerate(weights.vectors):
             layer.vectors[v] = address(vector)
+        for s, scale in enumerate(weights.scales):
+            layer.scales[s] = address(scale)
 
 
 def _aligned_bytes(num_bytes: int) -> Array:
