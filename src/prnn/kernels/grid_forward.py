@@ -20,7 +20,7 @@ _STAGES = 4  # of the kernel's ring of gates
 _CHUNK_BYTES = 32  # of R, for a thread
 # Addresses, loop counters and temporaries beside what a thread keeps: the least that NVRTC 13 gave them, and with how many nothing was
 # spilled in 36 drawn configurations of five cells for sm_90a; where there are more, the compiler takes them.
-_LEAST_OTHER_REGISTERS, _OTHER_REGISTERS, _OTHER_REGISTERS_OF_IEEE = 12, 64, 36
+_LEAST_OTHER_REGISTERS, _OTHER_REGISTERS, _OTHER_REGISTERS_OF_IEEE = 12, 64, 52
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,12 @@ def _fits(needs: Resources, facts: GpuFacts) -> bool:
 def _with_tiers(
     problem: Problem, facts: GpuFacts, groups_per_cta: int, k_slices: int, batch_tiles: int, together: int
 ) -> GridConfig:
-    """As few weights read from L2 as there is room for, and of the others as many as there is room for in registers."""
-    owned = _tiles(problem, groups_per_cta) * _chunks_per_slice(problem, k_slices)
+    """As few weights read from L2 as there is room for, and of the others as many as there is room for in registers.
+
+    Tiles are read from L2 whole, and never one alone: the compiler asks for a whole step's at once where no loop stops it, and spills.
+    """
+    chunks = _chunks_per_slice(problem, k_slices)
+    owned = _tiles(problem, groups_per_cta) * chunks
     limit = budget.thread_registers(32 * k_slices, facts)
     found = []
     for buffers, all_kept in product((2, 1), (True, False)):
@@ -88,15 +92,20 @@ def _with_tiers(
         needs = resources(problem, config)
         room = max(0, facts.shared_bytes - needs.shared_bytes) // (_CHUNK_BYTES * needs.threads) + 1
         rest = owned - config.register_chunks
-        if rest <= room or not all_kept:
-            found.append(replace(config, shared_chunks=min(rest, room)))
+        if rest <= room:
+            found.append(replace(config, shared_chunks=rest))
+        elif not all_kept:
+            kept = max(0, min((config.register_chunks + room) // chunks * chunks, owned - 2 * chunks))
+            found.append(replace(config, register_chunks=max(0, kept - room), shared_chunks=min(kept, room)))
     return max(found, key=lambda each: each.register_chunks + each.shared_chunks)
 
 
 def refuse(problem: Problem, config: GridConfig, facts: GpuFacts) -> str | None:
     """See gpu.GpuFamily."""
     cell = problem.cell
-    if (problem.dtype, problem.math) not in gpu.SCALARS:
+    if not facts.cluster_sizes:
+        return f"it was made for sm_90 and newer, {facts.name} is {facts.arch}"
+    if problem.dtype == "float64":
         return f"its products take float16, bfloat16 or float32, the problem is {problem.dtype}"
     if problem.training:
         return "it keeps nothing for a backward pass"

@@ -92,8 +92,9 @@ COMPILED = [
     (problem(lstm_peephole, 301), (2, 4, 2, 1, 4, 3, 2), True),
     (problem(indrnn, 4000), (4, 4, 1, 1, 0, 0, 2), False),
     (problem(lstm, 1024, "float32", "tf32"), (1, 8, 1, 1, 16, 0, 2), False),
-    (problem(lstm, 2048, "float32", "tf32"), (2, 8, 1, 1, 4, 22, 2), True),
-    (problem(lstm, 1024, "float32"), (1, 8, 1, 1, 6, 10, 2), True),
+    (problem(lstm, 2048, "float32", "tf32"), (2, 8, 1, 1, 8, 24, 1), True),
+    (problem(gru, 2048, "float32", "tf32"), (2, 8, 1, 1, 0, 16, 1), True),
+    (problem(lstm, 1024, "float32"), (1, 8, 1, 1, 5, 11, 2), True),
 ]
 
 
