@@ -12,9 +12,8 @@
 // h. The states before the first step are sent in the same way, so that the first step is like all others.
 //
 // WHO WAITS FOR WHOM: see parts/exchange.cuh. The block barrier stands between what a CTA receives and what it sends, which is the rule
-// that makes two buffers enough. Partial sums are kept twice, by step parity: a warp comes to the second next step only through a
-// barrier behind all reads of this one. With `partial_buffers` = 1 a second barrier takes the place of the second buffer. What comes from
-// memory, the input product of a lane's own cells, is copied in the background to a ring in shared memory, `stages` steps deep.
+// that makes two buffers enough. A second one at the end of a step lets the sums be overwritten, and keeps warps without cells from looking
+// for words that cannot be there yet: their loads would be in the way of the sends, and of everybody's in the L2.
 //
 // WHOEVER SENDS MUST SOON WAIT AGAIN: its columns of the next h are on their way. So where only some warps have cells, the others fetch the
 // gates for them, and what the cells of the next step need beside the products is read between the send and the wait.
@@ -54,7 +53,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
   using Partial = ptx::Float2[batch_tiles][exchanges ? blocks : 1][slices][32];  // [tile][block of rows][slice][place() / 2]
   struct Shared {
     alignas(128) ptx::Word4 weights[shared_chunks > 0 ? shared_chunks : 1][2][num_threads];
-    Partial partial[Config::partial_buffers];
+    Partial partial;
     float state[items][Cell::num_states][num_threads];  // of a lane's own cells, as the gates are
     float gates[stages][items][Cell::num_input_slots > 0 ? Cell::num_input_slots : 1][num_threads];
     float bias[groups][Cell::num_slots][8], vector[groups][Cell::num_vectors + 1][8];
@@ -205,7 +204,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
     auto* y_of_first = static_cast<typename Scalar::Storage*>(direction.y) +
                        (static_cast<int64_t>(direction.first_step) * batch + sequence_of(item_of(0))) * args.y_pitch + unit_of(item_of(0));
     for (int step = 0; step < num_steps; step++) {
-      const int t = direction.first_step + stride * step, now = step % Config::partial_buffers;
+      const int t = direction.first_step + stride * step;
       if constexpr (exchanges) {
         PTX_NO_UNROLL for (int first = 0; first < batch_tiles; first += together) {
           if (live_columns(first) == 0) break;  // for the whole copy
@@ -218,7 +217,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
             has_stopped = !h_exchange.receive(h, step, first, slice * chunks_per_slice, lane, is_live, args.patience);
             if (has_stopped) shared.has_stopped = 1;
           }
-          auto& partial = shared.partial[now];
+          auto& partial = shared.partial;
           constexpr int pairs = first_streamed_tile / 2;  // two tiles at a time: few sums, and mma's enough on their way
           PTX_UNROLL for (int tile = 0; tile < 2 * pairs; tile += 2)
             multiply<2>(partial, first, tile, slice, lane, has_stopped, h, weights_of);
@@ -239,7 +238,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
         PTX_UNROLL for (int s = 0; s < Cell::num_slots; s++) {
           const int recurrent = s - Cell::first_recurrent_slot;
           if (recurrent < 0 || recurrent >= Cell::num_recurrent_slots) continue;
-          const auto* const parts = &shared.partial[now][item.n][item.g * Cell::num_recurrent_slots + recurrent][0][0].lo;
+          const auto* const parts = &shared.partial[item.n][item.g * Cell::num_recurrent_slots + recurrent][0][0].lo;
           PTX_UNROLL for (int part = 0; part < slices; part++) cells.slot[s] += parts[part * 64 + place(lane / 4, item.column)];
         }
         const float h_out = update<Problem, Cell>(
@@ -261,7 +260,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
       y_of_first += stride * static_cast<int64_t>(batch) * args.y_pitch;
       if (item_of(0).is_live && step + 1 < num_steps) first_cells = prepare(0, step + 1);
       fetch(step + stages - 1);
-      if (exchanges && Config::partial_buffers == 1) ptx::block_barrier();
+      if (exchanges) ptx::block_barrier();
     }
 
     PTX_NO_UNROLL for (int i = 0; i < items; i++) {
