@@ -37,7 +37,6 @@ class GridConfig:
         tiles_together: of these, received and multiplied at a time.
         register_chunks: of R, 16 rows x 64 bytes of columns each, of all that a warp multiplies, that it keeps in registers.
         shared_chunks: that it keeps in shared memory; the others it reads from L2 in every step.
-        partial_buffers: of partial sums; one saves shared memory and costs a barrier.
     """
 
     groups_per_cta: int
@@ -46,7 +45,6 @@ class GridConfig:
     tiles_together: int
     register_chunks: int
     shared_chunks: int
-    partial_buffers: int
 
     def __str__(self) -> str:
         return (
@@ -86,25 +84,34 @@ def _fits(needs: Resources, facts: GpuFacts) -> bool:
 def _with_tiers(
     problem: Problem, facts: GpuFacts, groups_per_cta: int, k_slices: int, batch_tiles: int, together: int
 ) -> GridConfig:
-    """As few weights read from L2 as there is room for, and of the others as many as there is room for in registers."""
-    owned = _tiles(problem, groups_per_cta) * _chunks_per_slice(problem, k_slices)
+    """As few weights read from L2 as there is room for, and of the others as many as there is room for in registers.
+
+    Tiles are read from L2 whole, and never one alone: the compiler asks for a whole step's at once where no loop stops it, and spills.
+    """
+    chunks = _chunks_per_slice(problem, k_slices)
+    owned = _tiles(problem, groups_per_cta) * chunks
     limit = budget.thread_registers(32 * k_slices, facts)
     found = []
-    for buffers, all_kept in product((2, 1), (True, False)):
-        config = GridConfig(groups_per_cta, k_slices, batch_tiles, together, 0, owned if all_kept else 0, buffers)
+    for all_kept in (True, False):
+        config = GridConfig(groups_per_cta, k_slices, batch_tiles, together, 0, owned if all_kept else 0)
         room = max(0, limit - resources(problem, config).registers) // gpu.chunk_registers(problem)
         config = replace(config, register_chunks=min(owned, room), shared_chunks=0)
         needs = resources(problem, config)
         room = max(0, facts.shared_bytes - needs.shared_bytes) // (CHUNK_BYTES * needs.threads) + 1
         rest = owned - config.register_chunks
-        if rest <= room or not all_kept:
-            found.append(replace(config, shared_chunks=min(rest, room)))
+        if rest <= room:
+            found.append(replace(config, shared_chunks=rest))
+        elif not all_kept:
+            kept = max(0, min((config.register_chunks + room) // chunks * chunks, owned - 2 * chunks))
+            found.append(replace(config, register_chunks=max(0, kept - room), shared_chunks=min(kept, room)))
     return max(found, key=lambda each: each.register_chunks + each.shared_chunks)
 
 
 def refuse(problem: Problem, config: GridConfig, facts: GpuFacts) -> str | None:
     """See gpu.GpuFamily."""
     cell = problem.cell
+    if not facts.cluster_sizes:
+        return f"it was made for sm_90 and newer, {facts.name} is {facts.arch}"
     if problem.dtype == "float64":
         return f"its products take float16, bfloat16 or float32, the problem is {problem.dtype}"
     if problem.training:
@@ -153,7 +160,7 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
     known = weights + (received + sums if tiles else 0)
     others = _OTHER_REGISTERS + on_the_way + max(0, received - _FREE_WORDS) * 3 // 4
     others += _OTHER_REGISTERS_OF_IEEE if gpu.is_split(problem) else 0
-    partial = config.partial_buffers * config.batch_tiles * max(2 * tiles, 1) * config.k_slices * 256
+    partial = config.batch_tiles * max(2 * tiles, 1) * config.k_slices * 256
     cells = items * (_STAGES * max(program.num_input_slots, 1) + len(program.states)) * threads * 4
     constants = config.groups_per_cta * (len(program.slots) + len(program.vectors) + 1) * 32 + 4
     shared = max(config.shared_chunks, 1) * CHUNK_BYTES * threads + partial + cells + constants
