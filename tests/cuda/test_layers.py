@@ -1,6 +1,7 @@
 """prnn.nn on CUDA devices, beside torch.nn."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -133,3 +134,65 @@ def test_autocast():
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
         y, _ = layer(torch.randn(5, 2, 16, device="cuda"))
     assert y.dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_lengths_and_reset_in_a_captured_graph_are_read_in_every_replay(bidirectional, dtype):
+    layer = prnn.nn.LSTM(16, 64, bidirectional=bidirectional, device="cuda", dtype=dtype)
+    x = torch.randn(9, 5, 16, device="cuda", dtype=dtype)
+    lengths, reset = torch.full((5,), 9, device="cuda"), torch.zeros(9, 5, dtype=torch.bool, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        layer(x, lengths=lengths, reset=reset)  # compiled and chosen outside of the capture
+        with torch.cuda.graph(graph):
+            captured = layer(x, lengths=lengths, reset=reset)
+        for _ in range(3):
+            lengths.copy_(torch.randint(0, 10, (5,)))
+            reset.copy_(torch.rand(9, 5) < 0.3)
+            graph.replay()
+            assert_close(captured, layer(x, lengths=lengths, reset=reset), dtype)
+
+
+def test_what_cannot_be_captured_says_what_to_do():
+    layer = prnn.nn.GRU(16, 64, device="cuda", dtype=torch.float16)
+    x = torch.randn(9, 2, 16, device="cuda", dtype=torch.float16)
+    with torch.no_grad():
+        layer(x, lengths=[9, 3])
+        with (
+            pytest.raises(RuntimeError, match="pass lengths= as a tensor on cuda"),
+            torch.cuda.graph(torch.cuda.CUDAGraph()),
+        ):
+            layer(x, lengths=[9, 3])
+        assert layer(x)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("hidden", [128, 1024])
+def test_reserved_sms_change_no_result(hidden):
+    layer = prnn.nn.LSTM(16, hidden, bidirectional=True, device="cuda", dtype=torch.float16)
+    x = torch.randn(7, 200, 16, device="cuda", dtype=torch.float16)
+    with torch.no_grad():
+        want = layer(x)
+        prnn.set_reserved_sms(40)
+        try:
+            assert_close(layer(x), want, torch.float16)
+        finally:
+            prnn.set_reserved_sms(0)
+
+
+def test_threads_launch_beside_one_another():
+    layers = [prnn.nn.LSTM(16, hidden, device="cuda", dtype=torch.float16) for hidden in (32, 64, 96)]
+    x = torch.randn(5, 3, 16, device="cuda", dtype=torch.float16)
+
+    def call(layer):
+        with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+            y = [layer(x)[0] for _ in range(200)]
+            torch.cuda.current_stream().synchronize()
+            return all(torch.equal(each, y[0]) for each in y)
+
+    with torch.no_grad():
+        for layer in layers:
+            layer(x)
+    torch.cuda.synchronize()
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(call, layers))
