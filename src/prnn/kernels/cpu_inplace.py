@@ -38,4 +38,4 @@ def work(problem: Problem, batch: int, steps: int) -> Work:
 
 def _peak_share(rows: int, depth: int) -> float:
     # One row waits for the weights, in panels or not. With more, the sums across lanes at the end of a dot product show if it is short.
-    return PEAK_SHARE if rows == 1 else PEAK_SHARE * depth / (depth + 12)
+    return PEAK_SHARE if rows == 1 else 0.72 * depth / (depth + 12)

@@ -9,7 +9,7 @@ from prnn.specs import Available
 
 NAME = "cpu_panels"
 FALLBACK = False
-PEAK_SHARE = 0.7  # beside the time to read the panels
+PEAK_SHARE = 0.75  # beside the time to read the panels
 _PEAK_SHARE_OF_ONE_INT8 = (
     0.53  # of one row, which does not share the time to widen a weight; bfloat16 widens in no more time than it saves
 )
