@@ -2,10 +2,9 @@
 
 Products take the time to read their weights and the time to multiply, one after the other: what a core reads ahead hides latency, not
 the reading. The rates are those of a machine that is measured (`prnn plan --measure`), or of two cores of an AMD EPYC Milan; on another
-CPU the estimates are then off by the ratio of the machines, which moves all candidates alike. The other constants were fitted to 128
-layers on that CPU, beside other work: LSTM, GRU and RNN of 64 to 1024 units, 1 to 16 sequences, 1 and 100 steps, and narrow weights.
-tests/null/plan/test_cost.py holds them to what was measured. Costs that do not differ between candidates (x, y, the values kept for
-backward) are left out.
+CPU the estimates are then off by the ratio of the machines, which moves all candidates alike. The other constants were fitted to medians
+of 128 layers on that CPU beside other work (docs/measured.md, Estimates); tests/null/plan/test_cost.py holds them to a part of these.
+Costs that do not differ between candidates (x, y, the values kept for backward) are left out.
 """
 
 from __future__ import annotations
