@@ -31,29 +31,29 @@ def case(each, dtype, hidden, config, steps, batch, **options):
 
 
 F16, BF16, TF32, IEEE, B = "float16", "bfloat16", "tf32", "ieee", BUILTIN
-# config: groups_per_cta, k_slices, batch_tiles, tiles_together, register_chunks, shared_chunks, partial_buffers
+# config: groups_per_cta, k_slices, batch_tiles, tiles_together, register_chunks, shared_chunks
 CASES = [
-    case(lstm, F16, 64, (4, 2, 1, 1, 4, 4, 2), 7, 8),
-    case(lstm, BF16, 64, (2, 4, 1, 1, 0, 3, 1), 6, 13, both=True),
-    case(lstm, F16, 37, (2, 2, 2, 1, 2, 1, 2), 6, 19, lengths=tuple(range(5, -1, -1)) + (6,) * 13),
-    case(lstm, F16, 72, (5, 2, 2, 2, 10, 5, 2), 5, 11, with_restart=True, chunk=2, reverse=True),
-    case(B["gru"], F16, 48, (2, 2, 1, 1, 3, 0, 2), 7, 3, both=True, with_restart=True, to_initial=True, lengths=(7, 0, 3)),
-    case(B["gru"], BF16, 33, (3, 2, 2, 2, 2, 2, 1), 5, 9, lengths=(5, 5, 4, 4, 3, 2, 2, 1, 0), packed=True, reverse=True, chunk=2),
-    case(B["rnn_tanh"], BF16, 64, (4, 1, 1, 1, 3, 1, 2), 6, 5, y_offset=1),
-    case(B["rnn_relu"], F16, 40, (2, 2, 1, 1, 1, 0, 2), 9, 8, bound=30.0),
-    case(B["rnn_relu"], BF16, 136, (9, 2, 2, 2, 3, 2, 2), 5, 12, bound=5.0),
-    case(B["lstm_peephole"], F16, 24, (1, 1, 1, 1, 2, 0, 2), 5, 4, bias=False),
-    case(B["lstm_coupled"], F16, 56, (4, 2, 1, 1, 0, 0, 2), 5, 8, chunk=1),
-    case(B["indrnn"], F16, 19, (1, 2, 2, 1, 0, 0, 1), 6, 10, with_restart=True),
-    case(own, BF16, 17, (2, 1, 1, 1, 1, 1, 2), 5, 6, to_initial=True, with_restart=True, both=True),
-    case(lstm, F16, 1, (1, 1, 1, 1, 1, 1, 2), 4, 1),
-    case(lstm, F16, 136, (6, 4, 1, 1, 10, 10, 2), 4, 2),
-    case(lstm, TF32, 64, (4, 2, 1, 1, 6, 5, 2), 7, 8),
-    case(lstm, IEEE, 37, (2, 2, 2, 2, 3, 2, 2), 6, 19, lengths=tuple(range(5, -1, -1)) + (6,) * 13),
-    case(B["gru"], IEEE, 48, (2, 3, 1, 1, 1, 1, 1), 7, 3, both=True, with_restart=True, to_initial=True, lengths=(7, 0, 3)),
-    case(B["gru"], TF32, 33, (3, 2, 2, 1, 4, 1, 2), 5, 9, lengths=(5, 5, 4, 4, 3, 2, 2, 1, 0), packed=True, reverse=True, chunk=2),
-    case(B["rnn_relu"], TF32, 39, (2, 2, 1, 1, 1, 1, 2), 9, 8, bound=10.0),
-    case(B["rnn_relu"], IEEE, 40, (3, 2, 1, 1, 2, 0, 2), 6, 5, bound=10.0, y_offset=1),
+    case(lstm, F16, 64, (4, 2, 1, 1, 4, 4), 7, 8),
+    case(lstm, BF16, 64, (2, 4, 1, 1, 0, 3), 6, 13, both=True),
+    case(lstm, F16, 37, (2, 2, 2, 1, 2, 1), 6, 19, lengths=tuple(range(5, -1, -1)) + (6,) * 13),
+    case(lstm, F16, 72, (5, 2, 2, 2, 10, 5), 5, 11, with_restart=True, chunk=2, reverse=True),
+    case(B["gru"], F16, 48, (2, 2, 1, 1, 3, 0), 7, 3, both=True, with_restart=True, to_initial=True, lengths=(7, 0, 3)),
+    case(B["gru"], BF16, 33, (3, 2, 2, 2, 2, 2), 5, 9, lengths=(5, 5, 4, 4, 3, 2, 2, 1, 0), packed=True, reverse=True, chunk=2),
+    case(B["rnn_tanh"], BF16, 64, (4, 1, 1, 1, 3, 1), 6, 5, y_offset=1),
+    case(B["rnn_relu"], F16, 40, (2, 2, 1, 1, 1, 0), 9, 8, bound=30.0),
+    case(B["rnn_relu"], BF16, 136, (9, 2, 2, 2, 3, 2), 5, 12, bound=5.0),
+    case(B["lstm_peephole"], F16, 24, (1, 1, 1, 1, 2, 0), 5, 4, bias=False),
+    case(B["lstm_coupled"], F16, 56, (4, 2, 1, 1, 0, 0), 5, 8, chunk=1),
+    case(B["indrnn"], F16, 19, (1, 2, 2, 1, 0, 0), 6, 10, with_restart=True),
+    case(own, BF16, 17, (2, 1, 1, 1, 1, 1), 5, 6, to_initial=True, with_restart=True, both=True),
+    case(lstm, F16, 1, (1, 1, 1, 1, 1, 1), 4, 1),
+    case(lstm, F16, 136, (6, 4, 1, 1, 10, 10), 4, 2),
+    case(lstm, TF32, 64, (4, 2, 1, 1, 6, 5), 7, 8),
+    case(lstm, IEEE, 37, (2, 2, 2, 2, 3, 2), 6, 19, lengths=tuple(range(5, -1, -1)) + (6,) * 13),
+    case(B["gru"], IEEE, 48, (2, 3, 1, 1, 1, 1), 7, 3, both=True, with_restart=True, to_initial=True, lengths=(7, 0, 3)),
+    case(B["gru"], TF32, 33, (3, 2, 2, 1, 4, 1), 5, 9, lengths=(5, 5, 4, 4, 3, 2, 2, 1, 0), packed=True, reverse=True, chunk=2),
+    case(B["rnn_relu"], TF32, 39, (2, 2, 1, 1, 1, 1), 9, 8, bound=10.0),
+    case(B["rnn_relu"], IEEE, 40, (3, 2, 1, 1, 2, 0), 6, 5, bound=10.0, y_offset=1),
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from prnn.problem import Problem
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="the emulator needs g++")
 STEPS, BATCH, SIZE, HIDDEN = 6, 11, 3, 20
-CONFIGS = {cluster_forward: ClusterConfig(2, 1, 2, 1, 1), grid_forward: GridConfig(2, 1, 1, 1, 2, 1, 2)}
+CONFIGS = {cluster_forward: ClusterConfig(2, 1, 2, 1, 1), grid_forward: GridConfig(2, 1, 1, 1, 2, 1)}
 KINDS = {"lstm": cells.lstm, "gru": cells.gru}
 
 

@@ -55,7 +55,10 @@ def configs(problem: Problem, facts: GpuFacts) -> tuple[ClusterConfig, ...]:
     groups_per_warp = 2 if rows % 2 else 1  # whole tiles of two blocks of rows
     groups, chunk = -(-problem.hidden_size // 8), gpu.units_per_chunk(problem)
     found = []
-    for cluster_size, k_slices, batch_tiles in product(facts.cluster_sizes or (1,), (1, 2, 4, 8), (1, 2, 4)):
+    slices = (
+        (1, 2, 4, 8) if gpu.is_split(problem) else (1, 2, 4)
+    )  # more were never faster, only where nothing else has room
+    for cluster_size, k_slices, batch_tiles in product(facts.cluster_sizes or (1,), slices, (1, 2)):
         unit_warps = -(-groups // (cluster_size * groups_per_warp))
         idle = cluster_size > 1 and -(-groups // groups_per_warp) <= cluster_size // 2
         if unit_warps * k_slices <= MAX_WARPS and not idle and (k_slices - 1) * chunk < problem.hidden_size:

@@ -17,10 +17,13 @@ NAME = "grid_forward"
 TEMPLATE = "GridForward"
 MAX_WARPS = 16
 _STAGES = 4  # of the kernel's ring of gates
-_CHUNK_BYTES = 32  # of R, for a thread
+CHUNK_BYTES = 32  # of R, for a thread
 # Addresses, loop counters and temporaries beside what a thread keeps: the least that NVRTC 13 gave them, and with how many nothing was
 # spilled in 36 drawn configurations of five cells for sm_90a; where there are more, the compiler takes them.
 _LEAST_OTHER_REGISTERS, _OTHER_REGISTERS, _OTHER_REGISTERS_OF_IEEE = 12, 64, 36
+_FREE_WORDS = (
+    48  # of h that a lane receives; each beyond takes 3/4 of a register more, as 19 configurations showed that spilled
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,6 @@ class GridConfig:
         tiles_together: of these, received and multiplied at a time.
         register_chunks: of R, 16 rows x 64 bytes of columns each, of all that a warp multiplies, that it keeps in registers.
         shared_chunks: that it keeps in shared memory; the others it reads from L2 in every step.
-        partial_buffers: of partial sums; one saves shared memory and costs a barrier.
     """
 
     groups_per_cta: int
@@ -43,7 +45,6 @@ class GridConfig:
     tiles_together: int
     register_chunks: int
     shared_chunks: int
-    partial_buffers: int
 
     def __str__(self) -> str:
         return (
@@ -57,16 +58,22 @@ def configs(problem: Problem, facts: GpuFacts) -> tuple[GridConfig, ...]:
     groups = _groups(problem)
     fewest = -(-groups // facts.sms)  # groups a CTA, so that all CTAs run at once
     found: list[GridConfig] = []
-    for factor, k_slices, batch_tiles in product((1, 2, 4, 8), (4, 8, 16), (1, 2, 4, 8)):
+    for factor, k_slices, batch_tiles in product((1, 2, 4, 8), (4, 8, 16), (1, 2, 4)):
+        cells = 2 * batch_tiles * fewest * factor  # of a CTA, 32 at a time, which take long one after the other
+        unfit = (k_slices == 4 and cells > 4) or (k_slices == 16 and cells <= 8)  # 8 warps were faster
         wasteful = fewest * factor > groups or (k_slices - 1) * gpu.units_per_chunk(problem) >= problem.hidden_size
-        if found and wasteful:
+        if found and (unfit or wasteful):
             continue
         found += [
             _with_tiers(problem, facts, fewest * factor, k_slices, batch_tiles, together)
             for together in (1, 2, 4)
             if together <= batch_tiles
         ]
-    return tuple(each for each in found if _fits(resources(problem, each), facts)) or tuple(found[:1])
+    fitting = [each for each in found if _fits(resources(problem, each), facts)]
+    kept = [
+        each for each in fitting if not resources(problem, each).streamed_weight_bytes
+    ]  # else several times as slow
+    return tuple(kept or fitting or found[:1])
 
 
 def _fits(needs: Resources, facts: GpuFacts) -> bool:
@@ -77,26 +84,35 @@ def _fits(needs: Resources, facts: GpuFacts) -> bool:
 def _with_tiers(
     problem: Problem, facts: GpuFacts, groups_per_cta: int, k_slices: int, batch_tiles: int, together: int
 ) -> GridConfig:
-    """As few weights read from L2 as there is room for, and of the others as many as there is room for in registers."""
-    owned = _tiles(problem, groups_per_cta) * _chunks_per_slice(problem, k_slices)
+    """As few weights read from L2 as there is room for, and of the others as many as there is room for in registers.
+
+    Tiles are read from L2 whole, and never one alone: the compiler asks for a whole step's at once where no loop stops it, and spills.
+    """
+    chunks = _chunks_per_slice(problem, k_slices)
+    owned = _tiles(problem, groups_per_cta) * chunks
     limit = budget.thread_registers(32 * k_slices, facts)
     found = []
-    for buffers, all_kept in product((2, 1), (True, False)):
-        config = GridConfig(groups_per_cta, k_slices, batch_tiles, together, 0, owned if all_kept else 0, buffers)
+    for all_kept in (True, False):
+        config = GridConfig(groups_per_cta, k_slices, batch_tiles, together, 0, owned if all_kept else 0)
         room = max(0, limit - resources(problem, config).registers) // gpu.chunk_registers(problem)
         config = replace(config, register_chunks=min(owned, room), shared_chunks=0)
         needs = resources(problem, config)
-        room = max(0, facts.shared_bytes - needs.shared_bytes) // (_CHUNK_BYTES * needs.threads) + 1
+        room = max(0, facts.shared_bytes - needs.shared_bytes) // (CHUNK_BYTES * needs.threads) + 1
         rest = owned - config.register_chunks
-        if rest <= room or not all_kept:
-            found.append(replace(config, shared_chunks=min(rest, room)))
+        if rest <= room:
+            found.append(replace(config, shared_chunks=rest))
+        elif not all_kept:
+            kept = max(0, min((config.register_chunks + room) // chunks * chunks, owned - 2 * chunks))
+            found.append(replace(config, register_chunks=max(0, kept - room), shared_chunks=min(kept, room)))
     return max(found, key=lambda each: each.register_chunks + each.shared_chunks)
 
 
 def refuse(problem: Problem, config: GridConfig, facts: GpuFacts) -> str | None:
     """See gpu.GpuFamily."""
     cell = problem.cell
-    if (problem.dtype, problem.math) not in gpu.SCALARS:
+    if not facts.cluster_sizes:
+        return f"it was made for sm_90 and newer, {facts.name} is {facts.arch}"
+    if problem.dtype == "float64":
         return f"its products take float16, bfloat16 or float32, the problem is {problem.dtype}"
     if problem.training:
         return "it keeps nothing for a backward pass"
@@ -142,11 +158,12 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
     words = 0 if problem.itemsize == 2 else 8  # beside the factors that are made of them
     on_the_way = min(chunks, 8 // problem.itemsize) * (gpu.chunk_registers(problem) + words) if streamed else 0
     known = weights + (received + sums if tiles else 0)
-    others = _OTHER_REGISTERS + on_the_way + (_OTHER_REGISTERS_OF_IEEE if gpu.is_split(problem) else 0)
-    partial = config.partial_buffers * config.batch_tiles * max(2 * tiles, 1) * config.k_slices * 256
+    others = _OTHER_REGISTERS + on_the_way + max(0, received - _FREE_WORDS) * 3 // 4
+    others += _OTHER_REGISTERS_OF_IEEE if gpu.is_split(problem) else 0
+    partial = config.batch_tiles * max(2 * tiles, 1) * config.k_slices * 256
     cells = items * (_STAGES * max(program.num_input_slots, 1) + len(program.states)) * threads * 4
     constants = config.groups_per_cta * (len(program.slots) + len(program.vectors) + 1) * 32 + 4
-    shared = max(config.shared_chunks, 1) * _CHUNK_BYTES * threads + partial + cells + constants
+    shared = max(config.shared_chunks, 1) * CHUNK_BYTES * threads + partial + cells + constants
     return Resources(
         registers=known + others,
         least_registers=known + _LEAST_OTHER_REGISTERS,
@@ -155,8 +172,8 @@ def resources(problem: Problem, config: GridConfig) -> Resources:
         shared_bytes=-(-shared // 128) * 128,
         ctas=-(-_groups(problem) // config.groups_per_cta),
         sequences=8 * config.batch_tiles,
-        shared_weight_bytes=config.shared_chunks * _CHUNK_BYTES * threads,
-        streamed_weight_bytes=streamed * _CHUNK_BYTES * threads,
+        shared_weight_bytes=config.shared_chunks * CHUNK_BYTES * threads,
+        streamed_weight_bytes=streamed * CHUNK_BYTES * threads,
     )
 
 

@@ -1,10 +1,9 @@
 """Microseconds of a GPU's forward pass from counted exchanges, products and bytes.
 
-The constants are measured on an H200. For cluster_forward.py with its own kernel: gathers alone, by a kernel that does nothing else; the
-rest fitted to 48 timed configurations of an LSTM in float16 (128 to 512 units, 1 to 64 sequences, 256 steps), of which the estimates are
-within 12 percent. For grid_forward.py fitted to 38 timed configurations of a prototype of it, an LSTM in float16 (256 to 2048 units, 8 to
-128 sequences, 256 steps) without the input product, of which the estimates are within 21 percent. Other cells, types and GPUs are
-extrapolated. Of the family `launched` nothing is measured yet.
+The constants are measured on an H200. Gathers inside a cluster: alone, by a kernel that does nothing else. The others are fitted to whole
+calls of 256 steps: 199 of cluster_forward and 314 of grid_forward, LSTM, GRU and RNN of 64 to 2048 units, 1 to 64 sequences, in float16 and
+float32. Half of the estimates are within 5 percent, nine tenths within 12. Other GPUs are extrapolated. Of the family `launched` nothing is
+measured yet.
 """
 
 from __future__ import annotations
@@ -13,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from prnn.facts import GpuFacts
-from prnn.kernels import budget, gpu, launched
+from prnn.kernels import budget, gpu, grid_forward, launched
+from prnn.kernels.cluster_forward import ClusterConfig
 from prnn.kernels.gpu import GpuFamily, Launch, Resources, is_split
+from prnn.kernels.grid_forward import GridConfig
 from prnn.problem import Problem
 
 # All-gather inside a cluster, measured on an H200: CTAs -> (bytes, us).
@@ -22,18 +23,23 @@ _GATHER_US = {
     8: ((1 << 10, 0.299), (4 << 10, 0.380), (16 << 10, 0.705)),
     16: ((1 << 10, 0.358), (4 << 10, 0.421), (16 << 10, 0.735)),
 }
-# Of an m16n8k16, or an m16n8k8 of TF32, on a quarter of an SM: between two, and from operands to sums.
-_MMA_CYCLES, _MMA_LATENCY = 6, 33
-_TILE_US = 0.5  # of a tile of sequences beside exchange and product: gates, waits, loop
-_SEQUENCES_US = 0.26  # conversion, sends and stores of 8 sequences; less of fewer
-# A tile takes longer where the input product of a call does not stay in the near half of the L2.
-_NEAR_BYTES, _FAR_US = 25 << 20, 0.33
+_NEAR_BYTES = 25 << 20  # of a call's input product that stay in the near half of the L2
 _LAUNCH_US = 6.0
-# The grid: h of a round of tiles through L2, as 8 CTAs alone take for it, and each further round; what many CTAs that read add; gates,
-# barrier and loop; products beside the time of their mma's or of their weights' way from shared memory.
-_ROUND_US, _NEXT_ROUND_US, _L2_US_A_MBYTE, _CELLS_US, _PRODUCT_SLOWNESS = 0.51, 0.25, 0.062, 0.22, 1.2
-_GRID_L2_BYTES, _L2_GBYTES_PER_S = 40 << 20, 5000  # for weights that are read in every step
-_PRODUCT_SHARE = 0.5  # of the peak that a product of cuBLAS reaches
+# cluster_forward, us. Of a step: barriers and the loop; where warps share a sum, their barrier.
+_STEP_US, _PARTIAL_US = 0.163, 0.068
+# For each warp that a quarter of an SM runs, and each tile of sequences: 16 rows of a chunk of K; 16 rows of a partial sum; a slot of the
+# cells of a group of units.
+_CHUNK_US, _PARTIAL_ROWS_US, _SLOT_US = 0.0052, 0.003, 0.0202
+_NEXT_TILE_US = 0.25  # of each tile of sequences beside the first
+_USUAL_REGISTERS = 28  # that the compiler takes beside the least
+# grid_forward, us. Of a step: h through L2 between few CTAs, and what a MB more takes that all CTAs read; gates, barriers and the loop.
+_GRID_EXCHANGE_US, _L2_US_A_MBYTE, _CELLS_US = 0.51, 0.093, 0.2
+# Of a warp: receiving a chunk of K; 16 rows of it, alone and for each warp that its quarter of an SM runs; one such warp; a slot of its
+# first 32 cells, and its next 32; a chunk read from L2.
+_RECEIVE_US, _ROWS_US, _SHARED_ROWS_US, _WARP_US = 0.0257, 0.0044, 0.0091, 0.07
+_GRID_SLOT_US, _NEXT_CELLS_US, _STREAMED_US = 0.034, 0.5, 0.266
+_SHARED_US_A_MBYTE = 2.1  # of weights that a CTA reads from shared memory
+_PRODUCT_SHARE = 0.69  # of the peak that a product of cuBLAS reaches
 # Peak of products beside that of 16-bit numbers; float32 proper has no tensor cores.
 _SHARE_OF_HALF = {
     ("float16", "ieee"): 1,
@@ -78,65 +84,74 @@ def estimate(
     if family.NAME == launched.NAME:
         return _launched(problem, batch, steps, directions, facts)
     needs, launch = family.resources(problem, config), family.launch(problem, config, batch, directions)
-    gates = len(problem.cell.input_gates) * problem.hidden_size * directions
     served = min(batch, needs.sequences)
     ctas, num_bytes = family.exchanges(problem, config, served)
     if launch.is_cooperative:
         active = min(max(1, facts.sms // needs.ctas), launch.copies)
-        exchange_us, copy_us = _grid_us(problem, config, needs, num_bytes, active, facts)
+        exchange_us, copy_us = _grid_us(problem, config, needs, served, num_bytes * ctas * active)
     else:
         active = _active_clusters(needs, launch, facts)
-        tiles = -(-served // 8)
-        exchange_us = gather_us(ctas, num_bytes // tiles) if problem.cell.recurrent_gates else 0.0
-        products = needs.weight_registers / 4 * (1.5 if is_split(problem) else 1)  # three with two parts of a weight
-        product_us = products * _MMA_CYCLES * -(-needs.threads // 128) / facts.clock_mhz
-        far_us = _FAR_US if 2 * gates * batch * steps > _NEAR_BYTES else 0.0
-        tile_us = product_us + _TILE_US + _SEQUENCES_US * min(batch, 8) / 8 + far_us
-        # The tiles of a cluster run one after the other, and the exchange of one does not hide behind the work on the others: two take
-        # twice as long. So tiles save nothing over more copies of the weights, even where these run in waves; a tie goes to the earlier
-        # configuration, which has fewer tiles.
-        copy_us = tiles * (exchange_us + tile_us)
+        exchange_us = gather_us(ctas, num_bytes) if problem.cell.recurrent_gates else 0.0
+        sharers = -(-min(launch.copies, active) // dict(facts.active_clusters)[launch.cluster_size])
+        copy_us = exchange_us + _cluster_us(problem, config, needs, sharers)
     waves = -(-launch.copies // active)
-    input_us = _input_us(problem, batch, directions, facts)
+    input_us = _input_us(problem, batch, steps, directions, facts)
     once_us = _LAUNCH_US * (1 + waves if launch.is_cooperative else 2) / steps
     return GpuCost(exchange_us, waves * copy_us, input_us, once_us, launch.copies, active)
 
 
 def _active_clusters(needs: Resources, launch: Launch, facts: GpuFacts) -> int:
     """Clusters that run at once."""
-    registers = needs.threads * min(needs.registers, budget.thread_registers(needs.threads, facts))
-    return dict(facts.active_clusters)[launch.cluster_size] * max(min(2, facts.registers // registers), 1)
+    registers = needs.threads * min(
+        needs.least_registers + _USUAL_REGISTERS, budget.thread_registers(needs.threads, facts)
+    )
+    return dict(facts.active_clusters)[launch.cluster_size] * max(facts.registers // registers, 1)
+
+
+def _cluster_us(problem: Problem, config: ClusterConfig, needs: Resources, sharers: int) -> float:
+    """Of a step of cluster_forward, beside the exchange, where `sharers` CTAs take turns on an SM."""
+    rows, chunks = _rows_and_chunks(problem, config.groups_per_warp, config.k_slices)
+    warps, warps_with_cells = -(-needs.threads // 128), -(-config.unit_warps // 4)  # of a quarter of an SM
+    tile_us = _CHUNK_US * rows * chunks * (3 if is_split(problem) else 1) * warps
+    tile_us += _SLOT_US * len(problem.cell.program.slots) * config.groups_per_warp * warps_with_cells
+    partial_us = 0.0
+    if config.k_slices > 1:
+        partial_us, tile_us = _PARTIAL_US, tile_us + _PARTIAL_ROWS_US * config.k_slices * rows * warps
+    return _STEP_US + partial_us + sharers * config.batch_tiles * tile_us + _NEXT_TILE_US * (config.batch_tiles - 1)
 
 
 def _grid_us(
-    problem: Problem, config: Any, needs: Resources, num_bytes: int, active: int, facts: GpuFacts
+    problem: Problem, config: GridConfig, needs: Resources, served: int, exchanged: int
 ) -> tuple[float, float]:
-    """Of a step of grid_forward: (exchange, all), where `active` copies of the weights run at once."""
-    rounds = -(-num_bytes // (8 * config.tiles_together * problem.hidden_size * problem.itemsize))
-    tiles = rounds * config.tiles_together
-    exchange_us = (
-        _ROUND_US + _NEXT_ROUND_US * (rounds - 1) + _L2_US_A_MBYTE * num_bytes * needs.ctas * active / (1 << 20)
+    """Of a step of grid_forward: (exchange, all), where all CTAs that run at once read `exchanged` bytes."""
+    rows, chunks = _rows_and_chunks(problem, config.groups_per_cta, config.k_slices)
+    exchange_us = _GRID_EXCHANGE_US + _L2_US_A_MBYTE * exchanged / (1 << 20)
+    rounds, warps = -(-served // (8 * config.tiles_together)), config.k_slices // 4
+    products = rows * (3 if is_split(problem) else 1)
+    tile_us = chunks * (_RECEIVE_US + products * (_ROWS_US + _SHARED_ROWS_US * warps))
+    # 32 cells are four sequences of a group of units.
+    items, live = (
+        -(-count * config.groups_per_cta // config.k_slices) for count in (2 * config.batch_tiles, -(-served // 4))
     )
-    chunks = -(-problem.hidden_size // (gpu.units_per_chunk(problem) * config.k_slices))
-    rows = -(-config.groups_per_cta * len(problem.cell.recurrent_gates) // 2)
-    mmas = tiles * rows * chunks * (6 if is_split(problem) else 2)  # of a warp
-    mma_cycles = max(_MMA_CYCLES * config.k_slices / 4, _MMA_LATENCY / (4 if tiles > 1 or rows > 1 else 2))
-    # Shared memory gives 128 bytes a cycle. Partial sums are written and read.
-    weight_cycles = rounds * needs.shared_weight_bytes / 128
-    partial_cycles = tiles * rows * config.k_slices * 2 * 256 * 2 / 128
-    cycles = _PRODUCT_SLOWNESS * max(mmas * mma_cycles, weight_cycles) + partial_cycles
-    streamed = rounds * needs.streamed_weight_bytes * needs.ctas * active
-    gbytes_per_s = _L2_GBYTES_PER_S if streamed < _GRID_L2_BYTES else facts.memory_gbytes_per_s
-    all_us = exchange_us + _CELLS_US + cycles / facts.clock_mhz + streamed / (gbytes_per_s * 1e3)
-    return exchange_us, all_us
+    cells_us = _GRID_SLOT_US * len(problem.cell.program.slots) * live + _NEXT_CELLS_US * (items - 1)
+    weights_us = _SHARED_US_A_MBYTE * needs.shared_weight_bytes / (1 << 20)
+    weights_us += _STREAMED_US * needs.streamed_weight_bytes / (grid_forward.CHUNK_BYTES * needs.threads)
+    others_us = _CELLS_US + _WARP_US * warps + cells_us + rounds * (config.tiles_together * tile_us + weights_us)
+    return exchange_us, exchange_us + others_us
 
 
-def _input_us(problem: Problem, batch: int, directions: int, facts: GpuFacts) -> float:
+def _rows_and_chunks(problem: Problem, groups: int, k_slices: int) -> tuple[int, int]:
+    """What a warp multiplies: blocks of 16 rows of R, and chunks of K."""
+    rows = -(-groups * len(problem.cell.recurrent_gates) // 2)
+    return rows, -(-problem.hidden_size // (gpu.units_per_chunk(problem) * k_slices))
+
+
+def _input_us(problem: Problem, batch: int, steps: int, directions: int, facts: GpuFacts) -> float:
     gates = len(problem.cell.input_gates) * problem.hidden_size * directions
     flops = 2 * batch * gates * problem.input_size
-    return max(
-        flops / (_tflops(problem, facts) * _PRODUCT_SHARE * 1e6), 4 * batch * gates / (facts.memory_gbytes_per_s * 1e3)
-    )
+    is_far = 4 * batch * gates * steps > _NEAR_BYTES
+    far_us = 4 * batch * gates / (facts.memory_gbytes_per_s * 1e3) if is_far else 0.0
+    return flops / (_tflops(problem, facts) * _PRODUCT_SHARE * 1e6) + far_us
 
 
 def _tflops(problem: Problem, facts: GpuFacts) -> float:
@@ -161,7 +176,7 @@ def _launched(problem: Problem, batch: int, steps: int, directions: int, facts: 
     cells_us = launches * 4 * moved * directions * batch * problem.hidden_size / (facts.memory_gbytes_per_s * 1e3)
     nodes_us = _NODE_US * (len(matrices) + launches)
     once_us = (4 * _LAUNCH_US + 2 * weight_bytes / (facts.memory_gbytes_per_s * 1e3)) / steps
-    input_us = _input_us(problem, batch, directions, facts)
+    input_us = _input_us(problem, batch, steps, directions, facts)
     return GpuCost(nodes_us, nodes_us + products_us + cells_us, input_us, once_us, directions, directions)
 
 

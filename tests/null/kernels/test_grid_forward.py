@@ -25,7 +25,7 @@ def problem(cell, hidden, dtype="float16", math="ieee", **options):
 
 
 def test_weights_are_kept_once():
-    needs = grid_forward.resources(problem(lstm, 2048), GridConfig(2, 8, 1, 1, 16, 14, 2))
+    needs = grid_forward.resources(problem(lstm, 2048), GridConfig(2, 8, 1, 1, 16, 14))
     assert (needs.ctas, needs.threads, needs.sequences) == (128, 256, 8)
     kept = needs.register_weight_bytes + needs.shared_weight_bytes + needs.streamed_weight_bytes
     assert kept * needs.ctas == 4 * 2048 * 2048 * 2
@@ -34,7 +34,7 @@ def test_weights_are_kept_once():
 
 
 def test_a_launch_covers_batch_and_directions():
-    config = GridConfig(2, 8, 2, 1, 16, 0, 2)
+    config = GridConfig(2, 8, 2, 1, 16, 0)
     for batch, copies in ((1, 1), (16, 1), (17, 2), (64, 4)):
         launch = grid_forward.launch(problem(lstm, 1024), config, batch, 2)
         assert (launch.copies, launch.ctas, launch.is_cooperative) == (2 * copies, 128 * copies, True)
@@ -75,25 +75,26 @@ def test_refusals(each, message):
 
 
 def test_more_ctas_than_sms_do_not_run_at_once():
-    reason = grid_forward.refuse(problem(lstm, 2048), GridConfig(1, 8, 1, 1, 8, 0, 2), H200)
+    reason = grid_forward.refuse(problem(lstm, 2048), GridConfig(1, 8, 1, 1, 8, 0), H200)
     assert reason == "256 CTAs that wait for one another do not run at once on 132 SMs"
 
 
-# config: groups_per_cta, k_slices, batch_tiles, tiles_together, register_chunks, shared_chunks, partial_buffers
+# config: groups_per_cta, k_slices, batch_tiles, tiles_together, register_chunks, shared_chunks
 COMPILED = [
-    (problem(lstm, 512), (1, 4, 1, 1, 8, 0, 2), False),
-    (problem(lstm, 1024), (1, 8, 1, 1, 8, 0, 2), False),
-    (problem(lstm, 1024, "bfloat16"), (2, 8, 4, 2, 16, 0, 2), True),
-    (problem(lstm, 1024), (4, 8, 2, 2, 17, 15, 1), False),
-    (problem(lstm, 2048), (2, 8, 1, 1, 17, 15, 2), True),
-    (problem(lstm, 4096), (4, 8, 1, 1, 4, 16, 2), False),
-    (problem(gru, 1024, "bfloat16"), (2, 8, 1, 1, 12, 0, 2), True),
-    (problem(rnn_relu, 1792), (2, 8, 1, 1, 7, 0, 2), False),
-    (problem(lstm_peephole, 301), (2, 4, 2, 1, 4, 3, 2), True),
-    (problem(indrnn, 4000), (4, 4, 1, 1, 0, 0, 2), False),
-    (problem(lstm, 1024, "float32", "tf32"), (1, 8, 1, 1, 16, 0, 2), False),
-    (problem(lstm, 2048, "float32", "tf32"), (2, 8, 1, 1, 4, 22, 2), True),
-    (problem(lstm, 1024, "float32"), (1, 8, 1, 1, 6, 10, 2), True),
+    (problem(lstm, 512), (1, 4, 1, 1, 8, 0), False),
+    (problem(lstm, 1024), (1, 8, 1, 1, 8, 0), False),
+    (problem(lstm, 1024, "bfloat16"), (2, 8, 4, 2, 16, 0), True),
+    (problem(lstm, 1024), (4, 8, 2, 2, 17, 15), False),
+    (problem(lstm, 2048), (2, 8, 1, 1, 17, 15), True),
+    (problem(lstm, 4096), (4, 8, 1, 1, 4, 16), False),
+    (problem(gru, 1024, "bfloat16"), (2, 8, 1, 1, 12, 0), True),
+    (problem(rnn_relu, 1792), (2, 8, 1, 1, 7, 0), False),
+    (problem(lstm_peephole, 301), (2, 4, 2, 1, 4, 3), True),
+    (problem(indrnn, 4000), (4, 4, 1, 1, 0, 0), False),
+    (problem(lstm, 1024, "float32", "tf32"), (1, 8, 1, 1, 16, 0), False),
+    (problem(lstm, 2048, "float32", "tf32"), (2, 8, 1, 1, 8, 24), True),
+    (problem(gru, 2048, "float32", "tf32"), (2, 8, 1, 1, 0, 16), True),
+    (problem(lstm, 1024, "float32"), (1, 8, 1, 1, 5, 11), True),
 ]
 
 

@@ -12,9 +12,11 @@
 // h. The states before the first step are sent in the same way, so that the first step is like all others.
 //
 // WHO WAITS FOR WHOM: see parts/exchange.cuh. The block barrier stands between what a CTA receives and what it sends, which is the rule
-// that makes two buffers enough. Partial sums are kept twice, by step parity: a warp comes to the second next step only through a
-// barrier behind all reads of this one. With `partial_buffers` = 1 a second barrier takes the place of the second buffer. What comes from
-// memory, the input product of a lane's own cells, is copied in the background to a ring in shared memory, `stages` steps deep.
+// that makes two buffers enough. A second one at the end of a step lets the sums be overwritten, and keeps warps without cells from looking
+// for words that cannot be there yet: their loads would be in the way of the sends, and of everybody's in the L2.
+//
+// WHOEVER SENDS MUST SOON WAIT AGAIN: its columns of the next h are on their way. So where only some warps have cells, the others fetch the
+// gates for them, and what the cells of the next step need beside the products is read between the send and the wait.
 //
 // IF A WAIT FAILS the CTA goes on without waiting or sending, so that block barriers still meet, writes NaN, and says so in
 // patience.stopped, which ends the waits of the others.
@@ -43,6 +45,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
   static constexpr bool keeps_factors = sizeof(Weights<Scalar>) == 32;  // in shared memory; else what they are made of, which is less
   static constexpr int streamed_chunks = 2 * units_per_word<Scalar>;  // of weights from L2, on their way at a time
   static constexpr int stages = 4;
+  static constexpr bool others_fetch = num_items <= slices / 2;  // the last warps, the gates of the first
   using H = Exchange<Scalar, batch_tiles, chunks>;
   static_assert(Cell::num_stages == 1, "products that depend on others need another kernel");
   static_assert(batch_tiles % together == 0 && kept_chunks <= tiles * chunks_per_slice);
@@ -50,7 +53,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
   using Partial = ptx::Float2[batch_tiles][exchanges ? blocks : 1][slices][32];  // [tile][block of rows][slice][place() / 2]
   struct Shared {
     alignas(128) ptx::Word4 weights[shared_chunks > 0 ? shared_chunks : 1][2][num_threads];
-    Partial partial[Config::partial_buffers];
+    Partial partial;
     float state[items][Cell::num_states][num_threads];  // of a lane's own cells, as the gates are
     float gates[stages][items][Cell::num_input_slots > 0 ? Cell::num_input_slots : 1][num_threads];
     float bias[groups][Cell::num_slots][8], vector[groups][Cell::num_vectors + 1][8];
@@ -77,10 +80,11 @@ template <class Problem, class Config, class Cell> struct GridForward {
     };
     // Item i of this warp: unit lane/4 of group g of the CTA, sequence `column` of tile n.
     struct Item { int n, g, column; bool is_live; };
-    auto item_of = [&](int i) {
+    auto item_of_slice = [&](int i, int slice) {
       const int item = i * slices + slice, n = item / (groups * 2), g = item / 2 % groups, half = item % 2 * 4;
       return Item{n, g, half + lane % 4, item < num_items && half < live_columns(n) && first_group + g < num_groups};
     };
+    auto item_of = [&](int i) { return item_of_slice(i, slice); };
     auto unit_of = [&](const Item& item) { return (first_group + item.g) * 8 + lane / 4; };
     auto sequence_of = [&](const Item& item) { return first_b + item.n * 8 + item.column; };
 
@@ -98,14 +102,15 @@ template <class Problem, class Config, class Cell> struct GridForward {
     auto fetch = [&](int step) {
       if (step < num_steps) {
         const int t = direction.first_step + stride * step;
+        const int owner = others_fetch ? slices - 1 - slice : slice;  // for whom
         PTX_NO_UNROLL for (int i = 0; i < items; i++) {
-          const Item item = item_of(i);
+          const Item item = item_of_slice(i, owner);
           if (!item.is_live) continue;
           const int b = sequence_of(item), unit = unit_of(item);
           const bool exists = b < batch && unit < hidden && (!Problem::is_masked || t < sequences.length_of(b));
           const float* const gates = sequences.gates_of(t, b) + unit;
           PTX_UNROLL for (int slot = 0; slot < Cell::num_input_slots; slot++)
-            ptx::copy_async(ptx::address_of(&shared.gates[step % stages][i][slot][tid]), gates + Problem::input_gate(slot) * hidden, exists);
+            ptx::copy_async(ptx::address_of(&shared.gates[step % stages][i][slot][owner * 32 + lane]), gates + Problem::input_gate(slot) * hidden, exists);
         }
       }
       ptx::copy_async_commit();
@@ -171,6 +176,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
       }
       return weights;
     };
+    ptx::copy_async_wait<stages - 3>();
     ptx::block_barrier();
 
     // What an item's cells need beside the products, which are the last to come.
@@ -192,11 +198,13 @@ template <class Problem, class Config, class Cell> struct GridForward {
     };
 
     bool has_stopped = false;
+    Cells first_cells;  // of the only item, in most configurations
+    if (item_of(0).is_live && num_steps > 0) first_cells = prepare(0, 0);
+    // Where its y goes, if the rows of a sequence follow one another.
+    auto* y_of_first = static_cast<typename Scalar::Storage*>(direction.y) +
+                       (static_cast<int64_t>(direction.first_step) * batch + sequence_of(item_of(0))) * args.y_pitch + unit_of(item_of(0));
     for (int step = 0; step < num_steps; step++) {
-      const int t = direction.first_step + stride * step, now = step % Config::partial_buffers;
-      if (MUTATION != 4) ptx::copy_async_wait<stages - 2>();
-      Cells first_cells;  // of the only item, in most configurations, before h is there
-      if (item_of(0).is_live) first_cells = prepare(0, step);
+      const int t = direction.first_step + stride * step;
       if constexpr (exchanges) {
         PTX_NO_UNROLL for (int first = 0; first < batch_tiles; first += together) {
           if (live_columns(first) == 0) break;  // for the whole copy
@@ -209,7 +217,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
             has_stopped = !h_exchange.receive(h, step, first, slice * chunks_per_slice, lane, is_live, args.patience);
             if (has_stopped) shared.has_stopped = 1;
           }
-          auto& partial = shared.partial[now];
+          auto& partial = shared.partial;
           constexpr int pairs = first_streamed_tile / 2;  // two tiles at a time: few sums, and mma's enough on their way
           PTX_UNROLL for (int tile = 0; tile < 2 * pairs; tile += 2)
             multiply<2>(partial, first, tile, slice, lane, has_stopped, h, weights_of);
@@ -217,9 +225,10 @@ template <class Problem, class Config, class Cell> struct GridForward {
           PTX_NO_UNROLL for (int tile = first_streamed_tile; tile < tiles; tile++)
             multiply<1>(partial, first, tile, slice, lane, has_stopped, h, weights_of);
         }
-        if (MUTATION != 3) ptx::block_barrier();
-        has_stopped |= shared.has_stopped != 0;
       }
+      if (MUTATION != 4) ptx::copy_async_wait<stages - 3>();  // for the gates of the next step, which the barrier shows to all
+      if ((exchanges || others_fetch) && MUTATION != 3) ptx::block_barrier();
+      if (exchanges) has_stopped |= shared.has_stopped != 0;
 
       PTX_NO_UNROLL for (int i = 0; i < items; i++) {
         const Item item = item_of(i);
@@ -229,7 +238,7 @@ template <class Problem, class Config, class Cell> struct GridForward {
         PTX_UNROLL for (int s = 0; s < Cell::num_slots; s++) {
           const int recurrent = s - Cell::first_recurrent_slot;
           if (recurrent < 0 || recurrent >= Cell::num_recurrent_slots) continue;
-          const auto* const parts = &shared.partial[now][item.n][item.g * Cell::num_recurrent_slots + recurrent][0][0].lo;
+          const auto* const parts = &shared.partial[item.n][item.g * Cell::num_recurrent_slots + recurrent][0][0].lo;
           PTX_UNROLL for (int part = 0; part < slices; part++) cells.slot[s] += parts[part * 64 + place(lane / 4, item.column)];
         }
         const float h_out = update<Problem, Cell>(
@@ -241,10 +250,17 @@ template <class Problem, class Config, class Cell> struct GridForward {
           const Pair<Scalar> h_pair = Problem::is_masked || hidden % 8 != 0 ? pair_of(sent_h(item, cells.state[0])) : y_pair;
           if (!has_stopped) send(step + 1, item, h_pair);
         }
-        if (is_first) sequences.store_y(t, b, unit, y_pair);
+        if (!is_first) continue;
+        if (Problem::is_masked || i > 0) {
+          sequences.store_y(t, b, unit, y_pair);
+        } else if (b < batch && unit < hidden) {
+          Load::store_pair(y_of_first, 0, y_pair, unit + 1 < hidden);
+        }
       }
+      y_of_first += stride * static_cast<int64_t>(batch) * args.y_pitch;
+      if (item_of(0).is_live && step + 1 < num_steps) first_cells = prepare(0, step + 1);
       fetch(step + stages - 1);
-      if (exchanges && Config::partial_buffers == 1) ptx::block_barrier();
+      if (exchanges) ptx::block_barrier();
     }
 
     PTX_NO_UNROLL for (int i = 0; i < items; i++) {

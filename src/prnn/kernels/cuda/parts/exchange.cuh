@@ -69,6 +69,7 @@ template <class Scalar, int batch_tiles, int chunks> struct Exchange {
     PTX_UNROLL for (int n = 0; n < num_tiles; n++)
       PTX_UNROLL for (int k = 0; k < num_chunks; k++)
         PTX_UNROLL for (int i = 0; i < 4; i++) h[n][k].w[i] = is_live(n, k) ? stale : epoch;
+    bool has_all = true;
     for (ptx::Wait wait;;) {
       bool is_fresh = patience.cycles > 0;
       PTX_UNROLL for (int n = 0; n < num_tiles; n++)
@@ -78,10 +79,11 @@ template <class Scalar, int batch_tiles, int chunks> struct Exchange {
         }
       PTX_UNROLL for (int n = 0; n < num_tiles; n++)
         PTX_UNROLL for (int k = 0; k < num_chunks; k++) is_fresh &= !Epoch::is_stale(h[n][k], epoch);
-      // Lanes go on together: apart, each of them would run all that follows.
-      if (ptx::all_lanes(is_fresh) || MUTATION == 1) break;
-      if (!ptx::all_lanes(wait.goes_on(patience))) return false;
+      if (is_fresh || MUTATION == 1) break;
+      has_all = wait.goes_on(patience);
+      if (!has_all) break;
     }
+    ptx::warp_barrier();  // lanes that came apart would each run all that follows
     ptx::u32 escapes = 0;
     PTX_UNROLL for (int n = 0; n < num_tiles; n++)
       PTX_UNROLL for (int k = 0; k < num_chunks; k++)
@@ -89,8 +91,7 @@ template <class Scalar, int batch_tiles, int chunks> struct Exchange {
           h[n][k].w[i] = MUTATION == 1 ? h[n][k].w[i] & ~Epoch::of(0) : h[n][k].w[i] ^ epoch;
           escapes |= Epoch::escaped(h[n][k].w[i]);
         }
-    if (ptx::all_lanes(!Epoch::is_escape(escapes))) return true;
-    bool has_all = true;
+    if (ptx::all_lanes(has_all && !Epoch::is_escape(escapes))) return true;
     PTX_UNROLL for (int n = 0; n < num_tiles; n++)
       PTX_UNROLL for (int k = 0; k < num_chunks; k++)
         if (has_all) has_all = receive_exact(h[n][k], step, exact + first + (n * chunks + k) * 128, patience);

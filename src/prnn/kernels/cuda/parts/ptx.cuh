@@ -64,6 +64,7 @@ PTX_FN void cluster_barrier() {
 
 // ---- warp collectives: all 32 lanes call them together
 PTX_FN bool all_lanes(bool v) { return __all_sync(all_mask, v); }
+PTX_FN void warp_barrier() { __syncwarp(); }
 PTX_FN float shuffle_xor(float v, int mask) { return __shfl_xor_sync(all_mask, v, mask); }  // of the lane whose number differs in `mask`
 // 8x8 matrix of 16-bit numbers, transposed across the warp: lane l holds row l/4, columns (l%4)*2 and +1.
 PTX_FN u32 transpose_8x8(u32 v) {
@@ -147,11 +148,11 @@ struct Wait {
   u32 num_looks = 0;
   // False, which ends the waits of others too, once the time is over or another CTA has given up.
   PTX_FN bool goes_on(const Patience& patience) {
+    // Looking for the words comes first; the clock, and the host's memory, which is far away, are for waits that are out of the ordinary.
+    if (++num_looks % 32 != 0) return true;
     const long long now = clock64();
-    if (num_looks == 0) start = now;
-    // The host's memory is far away: it is read only by waits that are out of the ordinary.
-    const bool look_there = num_looks++ % 64 == 63;
-    if (now - start < patience.cycles && !(look_there && load_system(patience.stopped) == patience.launch)) return true;
+    if (num_looks == 32) start = now;
+    if (now - start < patience.cycles && load_system(patience.stopped) != patience.launch) return true;
     store_system(patience.stopped, patience.launch);
     return false;
   }
@@ -257,6 +258,7 @@ inline bool all_lanes(bool v, PTX_WHERE) {
 inline float shuffle_xor(float v, int mask, PTX_WHERE) {
   return float_of(simt::gather("shfl", {bits_of(v)}, where)[thread_index() % 32 ^ mask][0]);
 }
+inline void warp_barrier(PTX_WHERE) { simt::gather("warp barrier", {}, where); }
 inline u32 transpose_8x8(u32 v, PTX_WHERE) {
   const simt::Words* lanes = simt::gather("movmatrix", {v}, where);
   const int lane = thread_index() % 32, row = lane / 4, col = lane % 4 * 2;  // element (row, col) comes from (col, row)
