@@ -11,7 +11,7 @@ from prnn.specs import LayerWeights
 
 if TYPE_CHECKING:
     from prnn import nn
-    from prnn.engine import set_num_threads
+    from prnn.engine import set_num_threads, set_reserved_sms
     from prnn.nn.quantize import quantize
     from prnn.nn.swap import accelerate, restore
     from prnn.sequence import run
@@ -29,6 +29,7 @@ __all__ = [
     "restore",
     "run",
     "set_num_threads",
+    "set_reserved_sms",
 ]
 
 
@@ -39,6 +40,7 @@ _LAZY = {
     "quantize": "prnn.nn.quantize",
     "run": "prnn.sequence",
     "set_num_threads": "prnn.engine",
+    "set_reserved_sms": "prnn.engine",
     "Stream": "prnn.stream",
 }
 

@@ -10,11 +10,12 @@ from functools import lru_cache, partial
 from typing import Any
 
 from prnn import env, facts, narrow
-from prnn.errors import PrnnFallbackWarning
+from prnn.errors import BuildError, PrnnFallbackWarning
 from prnn.kernels import cpu_inplace, interpreted
-from prnn.kernels.gpu import Arguments, Features, GpuFamily
+from prnn.kernels.gpu import Arguments, Features, GpuFamily, Launch
 from prnn.plan import GPU_FAMILIES, GpuPlan, Plan, choose, choose_gpu, with_rates
 from prnn.problem import Problem
+from prnn.runtime import cache
 from prnn.runtime.cpu import library
 from prnn.runtime.cpu.compiler import NO_COMPILER, find_compiler
 from prnn.runtime.cpu.native import NativeLayer
@@ -242,15 +243,16 @@ class GpuExecutable:
     Attributes:
         directions: that one launch computes.
         kernel: shared by the plans that chose it for other batches and steps; ops/launched.py launches that of the family `launched`.
+        copies_at_once: copies of R that one launch computes, at most; 0: all.
     """
 
     def __init__(self, plan: GpuPlan, kernel: Kernel, copies_at_once: int = 0) -> None:
         self.problem, self.plan, self.directions = plan.problem, plan, plan.directions
-        self.kernel, self._family, self._copies_at_once = kernel, _gpu_family(plan.family), copies_at_once
+        self.kernel, self.copies_at_once = kernel, copies_at_once
 
     def workspace_bytes(self, batch: int) -> int:
         """Of device memory that `arguments.exchange` points to, all zero before every launch."""
-        return self._family.workspace_bytes(self.problem, self.plan.config, batch, self.directions)
+        return _workspace_bytes(self, batch)
 
     def launch(self, arguments: Arguments, stream: int) -> None:
         """Run a chunk of steps (see kernels/gpu.py) on a stream of the current context: one launch, or as many as it takes where all
@@ -260,14 +262,29 @@ class GpuExecutable:
             PrnnError: the driver refuses, or an earlier launch gave up waiting.
         """
         raise_if_stopped()
-        launch = self._family.launch(self.problem, self.plan.config, arguments.batch, self.directions)
-        arguments.copies_per_direction = launch.copies // self.directions
-        at_once = self._copies_at_once if launch.is_cooperative else launch.copies
-        for first in range(0, launch.copies, at_once):
-            copies = min(at_once, launch.copies - first)
+        arguments.copies_per_direction, parts = _parts(self, arguments.batch)
+        for first, part in parts:
             arguments.first_copy = first
-            part = replace(launch, ctas=launch.ctas // launch.copies * copies, copies=copies)
             self.kernel.launch(part, arguments, stream)
+
+
+@lru_cache(maxsize=4096)
+def _workspace_bytes(executable: GpuExecutable, batch: int) -> int:
+    family = _gpu_family(executable.plan.family)
+    return family.workspace_bytes(executable.problem, executable.plan.config, batch, executable.directions)
+
+
+@lru_cache(maxsize=4096)
+def _parts(executable: GpuExecutable, batch: int) -> tuple[int, list[tuple[int, Launch]]]:
+    """Copies of R in a direction, and the launches of a chunk, each with the first copy of its own."""
+    family = _gpu_family(executable.plan.family)
+    whole = family.launch(executable.problem, executable.plan.config, batch, executable.directions)
+    at_once = executable.copies_at_once or whole.copies
+    parts = []
+    for first in range(0, whole.copies, at_once):
+        copies = min(at_once, whole.copies - first)
+        parts.append((first, replace(whole, ctas=whole.ctas // whole.copies * copies, copies=copies)))
+    return whole.copies // executable.directions, parts
 
 
 def plan_gpu(
@@ -279,7 +296,7 @@ def plan_gpu(
         ValueError: no family is called `backend`.
         UnsupportedProblem: no family, or not the named one, can run it.
     """
-    return choose_gpu(problem, facts, _bucket(batch), _bucket(steps), directions, backend)
+    return choose_gpu(problem, facts.without(_reserved_sms), _bucket(batch), _bucket(steps), directions, backend)
 
 
 def prepare_gpu(
@@ -298,14 +315,21 @@ def prepare_gpu(
         BuildError, MissingDependency: the kernel can be neither found nor compiled.
     """
     driver.make_current(device)
-    return _prepare_gpu(problem, device, features, _bucket(batch), _bucket(steps), directions, backend)
+    return _prepare_gpu(problem, device, features, _bucket(batch), _bucket(steps), directions, backend, _reserved_sms)
 
 
 @lru_cache(maxsize=1024)
 def _prepare_gpu(
-    problem: Problem, device: int, features: Features, batch: int, steps: int, directions: int, backend: str
+    problem: Problem,
+    device: int,
+    features: Features,
+    batch: int,
+    steps: int,
+    directions: int,
+    backend: str,
+    reserved_sms: int,
 ) -> GpuExecutable:
-    here = driver.probe(device)
+    here = driver.probe(device).without(reserved_sms)
     refused: dict[tuple[str, Any], str] = {}
     while True:  # ends: every round refuses one more candidate, or returns
         chosen = choose_gpu(problem, here, batch, steps, directions, backend, refused)
@@ -314,7 +338,9 @@ def _prepare_gpu(
             return GpuExecutable(chosen, kernel)
         launch = _gpu_family(chosen.family).launch(problem, chosen.config, batch, directions)
         size, ctas = launch.cluster_size, launch.ctas // launch.copies
-        at_once = kernel.ctas_per_sm() * here.sms // ctas
+        at_once = kernel.ctas_per_sm() * here.sms // ctas if launch.is_cooperative else 0
+        if reserved_sms:  # CTAs spread over all SMs before two share one, so there may be no more of them than SMs
+            at_once = here.sms // ctas
         if kernel.local_bytes:
             reason = f"compiled, it spills {kernel.local_bytes} bytes a thread beside {kernel.registers} registers"
         elif launch.is_cooperative and at_once == 0:
@@ -329,14 +355,48 @@ def _prepare_gpu(
 @lru_cache(maxsize=4096)
 def _kernel(problem: Problem, device: int, features: Features, name: str, config: Any) -> Kernel:
     """One kernel serves all batches, steps and input sizes."""
-    family = _gpu_family(name)
-    code = compiler.cubin(
-        family.source(problem, config, features),
-        driver.probe(device).arch,
-        f"{name}-{problem.cell.name}-{problem.hidden_size}",
-    )
-    needs = family.resources(problem, config)
+    needs = _gpu_family(name).resources(problem, config)
+    code = compiler.cubin(*_kernel_key(problem, driver.probe(device).arch, features, name, config))
     return Kernel(code, device, needs.threads, needs.shared_bytes)
+
+
+def _kernel_key(problem: Problem, arch: str, features: Features, name: str, config: Any) -> tuple[str, str, str]:
+    """What names a kernel in the cache: its text, the architecture and a label."""
+    text = _gpu_family(name).source(problem, config, features)
+    return text, arch, f"{name}-{problem.cell.name}-{problem.hidden_size}"
+
+
+def compile_gpu(
+    problem: Problem,
+    facts: facts.GpuFacts,
+    features: Features,
+    batch: int = 1,
+    steps: int = 1,
+    directions: int = 1,
+    backend: str = "auto",
+) -> tuple[GpuPlan, cache.Entry]:
+    """Compile, into the cache, what a GPU that need not be at hand is expected to run; what spills is passed over, as `prepare_gpu` does.
+
+    A GPU at hand may still take another kernel: it is asked how many CTAs of a kernel run at once.
+
+    Raises:
+        ValueError, UnsupportedProblem: as `plan_gpu`.
+        BuildError, MissingDependency: the kernel cannot be compiled, or the cache cannot be written.
+    """
+    here = facts.without(_reserved_sms)
+    refused: dict[tuple[str, Any], str] = {}
+    while True:  # ends: every round refuses one more candidate, or returns
+        chosen = choose_gpu(problem, here, _bucket(batch), _bucket(steps), directions, backend, refused)
+        key = _kernel_key(problem, facts.arch, features, chosen.family, chosen.config)
+        compiler.cubin(*key)
+        entry = cache.kernel(compiler.entry_of(*key))
+        if entry.broken:
+            raise BuildError(
+                f"the kernel was compiled, but {entry.path} cannot be written ({entry.broken}); PRNN_CACHE_DIR names another folder"
+            )
+        if not entry.local_bytes or not chosen.chosen.resources.ctas:
+            return chosen, entry
+        refused[chosen.family, chosen.config] = f"compiled, it spills {entry.local_bytes} bytes a thread"
 
 
 def _gpu_family(name: str) -> GpuFamily:
@@ -344,6 +404,21 @@ def _gpu_family(name: str) -> GpuFamily:
 
 
 _num_threads: int | None = None
+_reserved_sms = 0
+
+
+def set_reserved_sms(count: int) -> None:
+    """Leave `count` SMs of every GPU to other kernels, for example those of a collective: a layer whose weights stay on the chip then
+    occupies at most the others, and large batches take several launches. What is launched step by step, and matrix products, do not heed
+    it. Calls made from now on, of all threads, follow it.
+
+    Raises:
+        ValueError: count is negative. A call raises it for a GPU of no more than `count` SMs.
+    """
+    global _reserved_sms
+    if count < 0:
+        raise ValueError(f"the number of reserved SMs must be at least 0, got {count}")
+    _reserved_sms = count
 
 
 def set_num_threads(count: int | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 # Instruction sets by the flags that the kernel must report for them, best first.
@@ -80,6 +80,7 @@ class GpuFacts:
         shared_bytes: that one CTA can have.
         memory_gbytes_per_s: for what streams through: the input product.
         half_tflops: dense, 16-bit numbers, sums in float32.
+        reserved_sms: left to others; `sms` and `active_clusters` are without them.
     """
 
     name: str
@@ -93,6 +94,26 @@ class GpuFacts:
     registers: int = 65536
     thread_registers: int = 255
     l2_bytes: int = 50 << 20
+    reserved_sms: int = 0
+
+    def without(self, reserved_sms: int) -> GpuFacts:
+        """The GPU with so many SMs fewer for the kernels that stay on it.
+
+        Raises:
+            ValueError: none would be left.
+        """
+        if not 0 <= reserved_sms < self.sms:
+            raise ValueError(
+                f"{self.name} has {self.sms} SMs, of which 0 to {self.sms - 1} can be reserved, not {reserved_sms}"
+            )
+        sms = self.sms - reserved_sms
+        clusters = tuple((size, count * sms // self.sms) for size, count in self.active_clusters)
+        return replace(
+            self,
+            sms=sms,
+            active_clusters=tuple(each for each in clusters if each[1]),
+            reserved_sms=self.reserved_sms + reserved_sms,
+        )
 
     @property
     def cluster_sizes(self) -> tuple[int, ...]:
@@ -100,7 +121,8 @@ class GpuFacts:
         return tuple(size for size, _ in self.active_clusters)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.arch}, {self.sms} SMs at {self.clock_mhz} MHz, {self.shared_bytes >> 10} KiB shared memory a CTA"
+        sms = f"{self.sms} SMs" + (f" ({self.reserved_sms} more are reserved)" if self.reserved_sms else "")
+        return f"{self.name}: {self.arch}, {sms} at {self.clock_mhz} MHz, {self.shared_bytes >> 10} KiB shared memory a CTA"
 
 
 # Counts of clusters were asked of an H200 (cudaOccupancyMaxActiveClusters); they differ between chips of one name, so a launch asks again.

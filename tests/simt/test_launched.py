@@ -13,6 +13,7 @@ from prnn import engine
 from prnn.kernels import launched
 from prnn.kernels.gpu import Features
 from prnn.kernels.launched import LaunchedConfig
+from prnn.ops import cuda
 from prnn.ops import launched as loops
 from prnn.problem import Problem
 
@@ -73,7 +74,9 @@ def emulated(kernels, monkeypatch):
 
     stream = SimpleNamespace(cuda_stream=0, wait_stream=lambda other: None)
     monkeypatch.setattr(engine, "prepare_gpu", prepare)
-    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)  # get_device() of a CPU tensor
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, raising=False)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
@@ -101,6 +104,15 @@ def test_every_cell(case):
     beyond_the_end(x)
     reset = torch.rand(STEPS, BATCH) < 0.3
     cases.compare(cell, x, *rest, direction="both", lengths=LENGTHS, reset=reset, to_initial=True)
+
+
+def test_without_states_it_starts_from_zero():
+    cell, x, states, weights = draw(PLAIN[0])
+    config = cases.config_of(cell, x, states, weights, "forward", False)
+    got, got_ends = cuda.run(x, None, weights, None, None, None, config)
+    zero = [torch.zeros_like(each) for each in states]
+    want, want_ends = cuda.run(x, zero, weights, None, None, None, config)
+    assert torch.equal(got, want) and all(torch.equal(ours, theirs) for ours, theirs in zip(got_ends, want_ends))
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "both"])

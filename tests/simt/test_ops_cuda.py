@@ -1,6 +1,5 @@
 """ops/cuda.py from tensors to launches and back, with the emulator in the GPU's place."""
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +12,7 @@ from prnn.kernels.cluster_forward import ClusterConfig
 from prnn.kernels.gpu import Features
 from prnn.kernels.grid_forward import GridConfig
 from prnn.ops import cpu, cuda, key_of
-from prnn.ops.arguments import Layer
+from prnn.ops.arguments import Layer, plan_of
 from prnn.problem import Problem
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="the emulator needs g++")
@@ -59,8 +58,9 @@ def emulated(family, kernels, monkeypatch):
         return SimpleNamespace(launch=launch, problem=problem, plan=plan, workspace_bytes=workspace_bytes)
 
     monkeypatch.setattr(engine, "prepare_gpu", prepare)
-    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)  # get_device() of a CPU tensor
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
 
 def arguments(kind, direction, to_initial=False, dtype=torch.float16):
@@ -134,6 +134,52 @@ def test_lengths_and_reset(direction, chunked, monkeypatch):
         x[length:, b] = float("nan")
     compare(x, states, weights, config, lengths=lengths)
     compare(x, states, weights, config, lengths=lengths, reset=torch.rand(STEPS, BATCH) < 0.3)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "both"])
+def test_maps_made_on_the_device_during_a_capture(direction, monkeypatch):
+    x, states, weights, config = arguments("lstm", direction)
+    lengths, reset = torch.tensor([6, 0, 3, 5, 1, 6, 2, 2, 4, 6, 0]), torch.rand(STEPS, BATCH) < 0.3
+    plan = plan_of(config, x.dtype, False)
+    for given in ((lengths, None), (None, reset), (lengths, reset), (lengths, reset[:, :1].expand(-1, BATCH))):
+        want = cuda._map(x, BATCH, plan, None, *given)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+            got = cuda._map(x, BATCH, plan, None, *given)
+        assert got.offsets == want.offsets and got.row_of_step is None
+        for ours, theirs in zip([got.lengths, *got.restarts], [want.lengths, *want.restarts]):
+            assert (ours is None) == (theirs is None)
+            if ours is not None:
+                assert ours.dtype is theirs.dtype and ours.is_contiguous() and torch.equal(ours.flatten(), theirs)
+
+
+def test_what_cannot_be_captured_is_refused_with_what_to_do(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    x, states, weights, config = arguments("gru", "forward")
+    plan = plan_of(config, x.dtype, False)
+    on_device = x.to("meta")  # of another device than what is passed with it
+    with pytest.raises(RuntimeError, match="pass lengths= as a tensor on meta"):
+        cuda._map(on_device, BATCH, plan, None, torch.zeros(BATCH, dtype=torch.int64), None)
+    with pytest.raises(RuntimeError, match="pass reset= as a tensor on meta"):
+        cuda._map(on_device, BATCH, plan, None, None, torch.zeros(STEPS, BATCH, dtype=torch.bool))
+    with pytest.raises(RuntimeError, match="PackedSequence cannot be captured"):
+        cuda.run(x.flatten(0, 1), states, weights, torch.full((STEPS,), BATCH), None, None, config)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("to_initial", [False, True])
+def test_without_states_it_starts_from_zero(to_initial, chunked, monkeypatch):
+    if chunked:
+        monkeypatch.setattr(cuda, "WORKSPACE_BYTES", 1)
+    x, states, weights, config = arguments("lstm", "both", to_initial)
+    reset, zero = torch.rand(STEPS, BATCH) < 0.3, [torch.zeros_like(each) for each in states]
+    for given in (None, reset):
+        got, got_ends = cuda.run(x, None, weights, None, None, given, config)
+        want, want_ends = cuda.run(x, zero, weights, None, None, given, config)
+        for ours, theirs in zip([got, *got_ends], [want, *want_ends]):
+            assert torch.equal(ours, theirs)
+    y, ends = cuda.run(x[:0], None, weights, None, None, None, config)
+    assert y.shape[0] == 0 and all(torch.equal(end, each) for end, each in zip(ends, zero))
 
 
 @pytest.mark.parametrize("direction", ["forward", "both"])

@@ -13,6 +13,7 @@ from prnn.errors import PrnnError
 VERBS = {
     "plan": "what would run for a described layer, and why",
     "info": "what a bug report needs: versions, native engine, CPU",
+    "cache": "the compiled kernels and cells on disk: list, clear, or compile some in advance",
     "bench": "measure a suite of layers beside every peer that is installed, each result checked first",
     "demo": "two published networks on real speech, checked and timed against torch.nn and onnxruntime",
 }

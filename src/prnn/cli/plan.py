@@ -16,8 +16,8 @@ from prnn.plan import GpuPlan, Plan
 from prnn.problem import DTYPES, HALF_DTYPES, WEIGHTS, Problem
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb."""
+def add_layer_arguments(parser: argparse.ArgumentParser) -> None:
+    """What describes a layer and how it is called."""
     parser.add_argument("cell", nargs="?", metavar="CELL", help=f"a built-in cell: {', '.join(BUILTIN)}")
     parser.add_argument("--cell", dest="cell_path", metavar="MODULE:NAME", help="a cell of your own, found by import")
     parser.add_argument("--hidden", type=int, required=True, metavar="H", help="units of the layer")
@@ -30,16 +30,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=(*DTYPES, *HALF_DTYPES, "tf32"), default="float32", help="tf32: float32 tensors"
     )
+    parser.add_argument("--bidirectional", action="store_true", help="both directions in one launch (GPU)")
+    parser.add_argument("--backend", default="auto", metavar="FAMILY", help="insist on a kernel family (default: auto)")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the verb."""
+    add_layer_arguments(parser)
     parser.add_argument(
         "--weights", choices=WEIGHTS, default="same", help="what the matrices are kept in (default: same)"
     )
     parser.add_argument("--device", choices=["cpu", *GPUS], default="cpu", help="a GPU need not be at hand")
-    parser.add_argument("--bidirectional", action="store_true", help="both directions in one launch (GPU)")
+    parser.add_argument(
+        "--reserve-sms", type=int, default=0, metavar="N", help="SMs left to others (GPU; see prnn.set_reserved_sms)"
+    )
     parser.add_argument("--training", action="store_true", help="keep what the backward pass needs")
     parser.add_argument(
         "--stream", action="store_true", help="plan a prnn.Stream: one step a call, weights packed once"
     )
-    parser.add_argument("--backend", default="auto", metavar="FAMILY", help="insist on a kernel family (default: auto)")
     parser.add_argument("--explain", action="store_true", help="why, what a step takes, and every other candidate")
     parser.add_argument(
         "--measure", action="store_true", help="estimate with the rates of this machine, measured now (CPU)"
@@ -67,25 +75,26 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(args: argparse.Namespace) -> Plan | GpuPlan:
-    cell = _cell(args.cell, args.cell_path)
+def problem_of(args: argparse.Namespace) -> Problem:
+    """The layer that `add_layer_arguments` describes.
+
+    Raises:
+        ValueError: sizes and names that make no sense together.
+        CellError: there is no such cell.
+    """
     input_size = args.hidden if args.input is None else args.input
     dtype, math = ("float32", "tf32") if args.dtype == "tf32" else (args.dtype, "ieee")
-    problem = Problem(
-        cell,
-        input_size,
-        args.hidden,
-        args.proj,
-        dtype=dtype,
-        training=args.training,
-        math=math,
-        weights=args.weights,
-    )
+    return Problem(_cell(args.cell, args.cell_path), input_size, args.hidden, args.proj, dtype=dtype, math=math)
+
+
+def _plan(args: argparse.Namespace) -> Plan | GpuPlan:
+    problem = dataclasses.replace(problem_of(args), training=args.training, weights=args.weights)
     if args.device != "cpu":
         if args.measure:
             raise ValueError("--measure is for this machine's CPU")
         directions = 2 if args.bidirectional else 1
-        return engine.plan_gpu(problem, GPUS[args.device], args.batch, args.steps, directions, args.backend)
+        facts = GPUS[args.device].without(args.reserve_sms)
+        return engine.plan_gpu(problem, facts, args.batch, args.steps, directions, args.backend)
     rates = measure() if args.measure else None
     return engine.plan(problem, args.batch, 1 if args.stream else args.steps, args.backend, args.stream, rates)
 

@@ -93,7 +93,7 @@ def split_states(hx: Any, names: Sequence[str], owner: str) -> list[Tensor]:
 
 
 def lengths_tensor(lengths: Sequence[int] | Tensor, batch: int) -> Tensor:
-    """`lengths` as int64 [B] on the CPU; the values are checked where they are used.
+    """`lengths` as int64 [B] on the CPU, or where it is during a capture; the values are checked where they are used.
 
     Raises:
         TypeError: they are not integers.
@@ -107,11 +107,11 @@ def lengths_tensor(lengths: Sequence[int] | Tensor, batch: int) -> Tensor:
         raise ValueError(
             f"lengths must hold one number for each of the {batch} sequences, got shape {tuple(tensor.shape)}"
         )
-    return tensor.to(device="cpu", dtype=torch.int64)
+    return tensor.to(device=_home(tensor), dtype=torch.int64)
 
 
 def reset_tensor(reset: Tensor, is_batched: bool, batch_first: bool, steps: int, batch: int) -> Tensor:
-    """`reset` as bool [T, B] on the CPU.
+    """`reset` as bool [T, B] on the CPU, or where it is during a capture.
 
     Raises:
         TypeError: it is not a bool tensor.
@@ -129,4 +129,9 @@ def reset_tensor(reset: Tensor, is_batched: bool, batch_first: bool, steps: int,
         reset = reset[:, None]
     elif batch_first:
         reset = reset.transpose(0, 1)
-    return reset.cpu()
+    return reset.to(_home(reset))
+
+
+def _home(tensor: Tensor) -> torch.device:
+    """The CPU, where maps of rows are made and their values are checked; but nothing comes to the CPU while a CUDA graph is captured."""
+    return tensor.device if tensor.is_cuda and torch.cuda.is_current_stream_capturing() else torch.device("cpu")

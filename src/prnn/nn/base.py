@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from prnn.cells import Cell
 from prnn.nn.arguments import check_input, check_states, lengths_tensor, reset_tensor, split_states, under_autocast
-from prnn.ops import key_of, layer
+from prnn.ops import key_of, layer, observed
 from prnn.ops.arguments import Layer, plan_of, zeros
 from prnn.problem import Problem
 from prnn.specs import LayerWeights
@@ -97,7 +97,8 @@ class RecurrentBase(torch.nn.RNNBase):
             hx: initial states, [num_layers * directions, B, width] each (without B for unbatched input): a tensor if the cell
                 has one state, else a tuple. Zeros by default.
             lengths: valid steps of each sequence, integers or an int64 tensor [B]. What lies beyond is never read, and the
-                output is zero there.
+                output is zero there. While a CUDA graph is captured they must be on the device, as must `reset`; every replay reads them
+                again, and values beyond 0 and T count as these.
             reset: bool, [T, B] ([B, T] with batch_first, [T] unbatched). True puts a boundary between t-1 and t: the result
                 is that of the segments run apart.
             reset_to: where a segment starts: "zero" or "initial" (hx).
@@ -185,8 +186,10 @@ class RecurrentBase(torch.nn.RNNBase):
         width = proj_size or hidden_size
         count = num_layers * directions
         shapes = [(count, batch, width), *[(count, batch, hidden_size)] * (len(cell.states) - 1)]
-        per_layer: Sequence[Sequence[Tensor]]
-        if states is None:  # they are only read, so one tensor serves all
+        per_layer: Sequence[Sequence[Tensor] | None]
+        if states is None and x.is_cuda and batch_sizes is None and not observed():  # kernels start from zero unasked
+            per_layer = [None] * num_layers
+        elif states is None:  # they are only read, so one tensor serves all
             first = zeros((directions, batch, width), x.dtype, x)
             other = first if width == hidden_size else zeros((directions, batch, hidden_size), x.dtype, x)
             per_layer = [[first, *[other] * (len(shapes) - 1)]] * num_layers

@@ -8,7 +8,7 @@ except ImportError as error:
     raise MissingDependency('prnn.nn and prnn.accelerate need PyTorch; pip install "persistent-rnn[torch]"') from error
 
 from prnn.ops import narrow as narrow  # registers its operator
-from prnn.ops.library import layer, step
+from prnn.ops.library import layer, observed, step
 from prnn.ops.registry import key_of
 
-__all__ = ["key_of", "layer", "step"]
+__all__ = ["key_of", "layer", "observed", "step"]

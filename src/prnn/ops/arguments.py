@@ -95,11 +95,11 @@ def check(
     layer: Layer,
     plan: Plan,
     x: Tensor,
-    states: Sequence[Tensor],
+    states: Sequence[Tensor] | None,
     weights: Sequence[Tensor],
     batch_sizes: Tensor | None,
 ) -> int:
-    """Refuse tensors that the engine would read out of bounds; the number of sequences.
+    """Refuse tensors that the engine would read out of bounds; the number of sequences. Without states x is padded.
 
     Raises:
         RuntimeError: a shape or dtype does not fit.
@@ -109,6 +109,8 @@ def check(
         expected = f"(steps, batch, {layer.input_size})" if batch_sizes is None else f"(rows, {layer.input_size})"
         raise RuntimeError(f"Expected input size {expected}, got {list(shape)}")
     check_weights(plan, weights, dtype)
+    if states is None:
+        return shape[1]
     if len(states) != len(plan.state_sizes):
         raise RuntimeError(f"cell {plan.cell.name!r} has {len(plan.state_sizes)} states, got {len(states)}")
     batch = shape[1] if batch_sizes is None else states[0].shape[1]
@@ -184,6 +186,11 @@ def zeros(shape: Sequence[int], dtype: torch.dtype, like: Tensor) -> Tensor:
         if plain and torch._C._len_torch_dispatch_stack() == 0:
             return torch.from_numpy(np.zeros(shape, _NUMPY[dtype]))
     return torch.zeros(shape, dtype=dtype, device=like.device)
+
+
+def zero_states(plan: Plan, x: Tensor) -> list[Tensor]:
+    """Initial states of padded x [T, B, I]."""
+    return [zeros((len(plan.reverse), x.shape[1], size), x.dtype, x) for size in plan.state_sizes]
 
 
 def zeros_like(tensor: Tensor) -> Tensor:

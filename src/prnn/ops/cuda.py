@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from prnn.errors import BuildError, MissingDependency, PrnnFallbackWarning, Unsu
 from prnn.kernels import gpu, launched
 from prnn.kernels.gpu import Features
 from prnn.ops import torch_layer
-from prnn.ops.arguments import ARITHMETIC, Layer, Plan, check, plan_of
+from prnn.ops.arguments import ARITHMETIC, Layer, Plan, check, plan_of, zero_states
 from prnn.ops.launched import Loop, loop
 from prnn.packing import check_batch_sizes, check_lengths, restart_rows
 from prnn.problem import Problem
@@ -29,7 +29,7 @@ NO_BACKWARD = "a gradient is asked for, and the GPU's kernels have no backward p
 
 def layer(
     x: Tensor,
-    states: Sequence[Tensor],
+    states: Sequence[Tensor] | None,
     weights: Sequence[Tensor],
     config: Layer,
     batch_sizes: Tensor | None,
@@ -51,12 +51,16 @@ def layer(
             reason = str(error)
     plan = plan_of(config, x.dtype, False)
     refusal = torch_layer.refuse(plan.cell, reset is not None)
+    if lengths is not None and lengths.is_cuda:
+        refusal = "it needs the lengths on the host, from where nothing comes while a CUDA graph is captured"
     if refusal is not None:
         raise UnsupportedProblem(
             f"prnn cannot run {plan.cell.name} {config.input_size} -> {config.hidden_size}, {x.dtype}, on {x.device}.\n"
             f"The GPU's kernels: {reason}\nPyTorch's own implementation: {refusal}\nThe CPU runs it: move the layer and its input there."
         )
     _warn(f"{plan.cell.name} in {x.dtype} on the GPU runs in PyTorch's own implementation: {reason}")
+    if states is None:
+        states = zero_states(plan, x)
     check(config, plan, x, states, weights, batch_sizes)
     return torch_layer.run(plan.cell, x, states, weights, config, batch_sizes, lengths)
 
@@ -74,32 +78,38 @@ def _problem(config: Layer, dtype: torch.dtype, math: str) -> Problem:
 
 def allows_tf32() -> bool:
     """True if float32 layers may round their products to TF32: what PyTorch says of its own RNNs, not of plain matrix products."""
-    rnn: Any = getattr(torch.backends.cudnn, "rnn", None)
-    precision = getattr(rnn, "fp32_precision", None)  # torch 2.9 and newer; the older switch sets it too
-    return bool(torch.backends.cudnn.allow_tf32) if precision is None else precision == "tf32"
+    if _HAS_PRECISION:  # the older switch sets it too
+        return torch._C._get_fp32_precision_getter("cuda", "rnn") == "tf32"
+    return bool(torch.backends.cudnn.allow_tf32)
 
 
-@contextmanager
-def float32_products(tf32: bool) -> Iterator[None]:
+def float32_products(tf32: bool) -> AbstractContextManager[None]:
     """PyTorch's products of float32 matrices are rounded to TF32, or are not, whatever was said of them. Other threads see it too, so it
     is set around few calls, and only where it makes a difference."""
     matmul: Any = torch.backends.cuda.matmul
     name, wanted = ("fp32_precision", "tf32" if tf32 else "ieee") if _HAS_PRECISION else ("allow_tf32", tf32)
     before = getattr(matmul, name)
-    if (before in ("tf32", True)) == tf32:
-        yield
-        return
-    setattr(matmul, name, wanted)
+    return _NOTHING if (before in ("tf32", True)) == tf32 else _setting(matmul, name, wanted, before)
+
+
+@contextmanager
+def _setting(room: Any, name: str, value: Any, before: Any) -> Iterator[None]:
+    setattr(room, name, value)
     try:
         yield
     finally:
-        setattr(matmul, name, before)
+        setattr(room, name, before)
+
+
+def _on(index: int) -> AbstractContextManager[Any]:
+    """The device `index` is the current one."""
+    return _NOTHING if torch._C._cuda_getDevice() == index else torch.cuda.device(index)
 
 
 class _Map(NamedTuple):
     """Where the rows of a sequence lie and which of them are valid; arrays on the device."""
 
-    offsets: Any  # of every step's first row, and the number of rows; on the host
+    offsets: Sequence[int]  # of every step's first row, and the number of rows; on the host
     row_of_step: Tensor | None
     lengths: Tensor | None
     restarts: tuple[Tensor | None, ...]  # of each direction
@@ -113,19 +123,57 @@ def _map(
     Raises:
         ValueError: lengths, reset or batch_sizes do not fit x.
     """
+    steps = x.shape[0]
+    places: Sequence[int] = range(0, (steps + 1) * batch, batch) if batch else [0] * (steps + 1)
+    plain = _Map(places, None, None, (None,) * len(plan.reverse))
+    if batch_sizes is None and lengths is None and reset is None:
+        return plain
+    if torch.cuda.is_current_stream_capturing():
+        if batch_sizes is not None:
+            raise RuntimeError(
+                "a PackedSequence cannot be captured in a CUDA graph, for its sizes are on the host; pass padded input, and lengths= on "
+                "the device"
+            )
+        return _captured_map(x, plain, plan, lengths, reset)
     if batch_sizes is not None:
         sizes = np.ascontiguousarray(batch_sizes.numpy())
         check_batch_sizes(sizes, x.shape[0], batch)
         offsets = np.concatenate([[0], sizes.cumsum()])
         each = (sizes[:, None] > np.arange(batch)).sum(0) if len(sizes) else np.zeros(batch, np.int64)
-        return _Map(offsets, _to(offsets[:-1], np.int64, x), _to(each, np.int32, x), (None,) * len(plan.reverse))
-    steps = x.shape[0]
+        starts = _to(offsets[:-1], np.int64, x)
+        return _Map(offsets.tolist(), starts, _to(each, np.int32, x), plain.restarts)
     ends = None if lengths is None else check_lengths(lengths.numpy(), steps, batch)
     restarts: list[Tensor | None] = []
     for reverse in plan.reverse:
         rows = None if reset is None else restart_rows(reset.numpy(), ends, reverse)
         restarts.append(None if rows is None else _to(rows, np.uint8, x))
-    return _Map(np.arange(steps + 1) * batch, None, None if ends is None else _to(ends, np.int32, x), tuple(restarts))
+    return _Map(places, None, None if ends is None else _to(ends, np.int32, x), tuple(restarts))
+
+
+def _captured_map(x: Tensor, plain: _Map, plan: Plan, lengths: Tensor | None, reset: Tensor | None) -> _Map:
+    """The map of padded x while a CUDA graph is captured: made on the device, anew in every replay. Lengths, whose values nobody can
+    look at, are brought between 0 and T.
+
+    Raises:
+        RuntimeError: lengths or reset are not on the device.
+    """
+    for name, tensor in (("lengths", lengths), ("reset", reset)):
+        if tensor is not None and tensor.device != x.device:
+            raise RuntimeError(
+                f"{name} cannot be copied from the host while a CUDA graph is captured; pass {name}= as a tensor on {x.device}, and "
+                "change its values in place between replays"
+            )
+    steps = x.shape[0]
+    ends = None if lengths is None else lengths.clamp(0, steps)
+    restarts: list[Tensor | None] = []
+    for reverse in plan.reverse:
+        rows = reset
+        if rows is not None and reverse:  # as packing.restart_rows
+            rows = torch.cat([rows[1:], torch.zeros_like(rows[:1])])
+            if ends is not None:
+                rows = rows & (torch.arange(1, steps + 1, device=x.device)[:, None] != ends)
+        restarts.append(None if rows is None else rows.to(torch.uint8).contiguous())
+    return plain._replace(lengths=None if ends is None else ends.to(torch.int32), restarts=tuple(restarts))
 
 
 def _to(array: Any, dtype: Any, like: Tensor) -> Tensor:
@@ -134,7 +182,7 @@ def _to(array: Any, dtype: Any, like: Tensor) -> Tensor:
 
 def run(
     x: Tensor,
-    states: Sequence[Tensor],
+    states: Sequence[Tensor] | None,
     weights: Sequence[Tensor],
     batch_sizes: Tensor | None,
     lengths: Tensor | None,
@@ -142,7 +190,7 @@ def run(
     config: Layer,
     backend: str = "auto",
 ) -> tuple[Tensor, list[Tensor]]:
-    """Forward without gradient in a kernel of ours.
+    """Forward without gradient in a kernel of ours; states as for `library.layer`.
 
     Raises:
         UnsupportedProblem, BuildError, MissingDependency: no kernel can run it here.
@@ -150,35 +198,36 @@ def run(
     """
     plan = plan_of(config, x.dtype, False)
     batch = check(config, plan, x, states, weights, batch_sizes)
-    if any(each.device != x.device for each in (*states, *weights)):
+    index = x.get_device()
+    if {*map(Tensor.get_device, weights), *map(Tensor.get_device, states or ())} != {index}:
         raise RuntimeError(f"weights and states must be on {x.device} like the input")
     width, count = config.output_size, len(plan.reverse)
     where = _map(x, batch, plan, batch_sizes, lengths, reset)
-    steps, num_rows = len(where.offsets) - 1, int(where.offsets[-1])
-    features = Features(is_masked=where.lengths is not None or reset is not None)
+    steps, num_rows = len(where.offsets) - 1, where.offsets[-1]
+    features = _MASKED if where.lengths is not None or reset is not None else _PLAIN
     y = x.new_empty((*x.shape[:-1], width * count))
-    begin = [each.contiguous() for each in states]
     if num_rows == 0:
-        return y, [each.clone() for each in begin]
+        return y, zero_states(plan, x) if states is None else [each.clone() for each in states]
+    begin = None if states is None else [each.contiguous() for each in states]
     is_single = x.dtype is torch.float32
     math = "tf32" if is_single and allows_tf32() else "ieee"
-    with torch.cuda.device(x.device), float32_products(math == "tf32") if is_single else nullcontext():
-        executable = engine.prepare_gpu(
-            _problem(config, x.dtype, math), x.device.index, features, batch, steps, count, backend
-        )
-        end = [torch.empty_like(each) for each in begin]
+    with _on(index), float32_products(math == "tf32") if is_single else _NOTHING:
+        executable = engine.prepare_gpu(_problem(config, x.dtype, math), index, features, batch, steps, count, backend)
+        end = [x.new_empty((count, batch, size)) for size in plan.state_sizes]
         whole = [each.contiguous() for each in weights]
         aligned = [each if each.data_ptr() % 16 == 0 else each.clone() for each in whole]
         call = _Call(config, plan, where, batch, aligned, begin, end, y)
-        rows, num_bytes = x.reshape(num_rows, config.input_size), executable.workspace_bytes(batch)
+        rows = x.reshape(num_rows, config.input_size)
         if executable.plan.family == launched.NAME:
             with loop(executable, call.per_direction, batch, x, math == "tf32") as over_time:
-                call.run(over_time, rows, num_bytes)
+                call.run(over_time, rows, 0)
         else:
-            call.run(executable, rows, num_bytes)
+            call.run(executable, rows, executable.workspace_bytes(batch))
     return y, end
 
 
+_NOTHING = nullcontext()
+_PLAIN, _MASKED = Features(is_masked=False), Features(is_masked=True)
 _HAS_OUT_DTYPE = "dtype" in torch.ops.aten.mm.overloads()  # torch 2.8 and newer
 _HAS_PRECISION = hasattr(torch._C, "_get_fp32_precision_getter")  # torch 2.9 and newer
 
@@ -193,7 +242,7 @@ class _Call:
         where: _Map,
         batch: int,
         weights: list[Tensor],
-        begin: list[Tensor],
+        begin: list[Tensor] | None,
         end: list[Tensor],
         y: Tensor,
     ) -> None:
@@ -211,12 +260,12 @@ class _Call:
         starts = range(0, steps, chunk)
         # Two sets, since a launch reads the one while it writes the other.
         carried = [
-            [torch.empty(each.shape, dtype=wide, device=rows.device) for each in self.begin]
+            [torch.empty(each.shape, dtype=wide, device=rows.device) for each in self.end]
             for _ in range(min(2, len(starts) - 1))
         ]
-        exchange = torch.empty(workspace_bytes, dtype=torch.uint8, device=rows.device)
-        stream = torch.cuda.current_stream(rows.device).cuda_stream
+        stream = torch._C._cuda_getCurrentRawStream(rows.get_device())
         for number, start in enumerate(starts):
+            exchange = rows.new_zeros(workspace_bytes, dtype=torch.uint8) if workspace_bytes else None
             arguments = gpu.Arguments(
                 lengths=_address(self.where.lengths),
                 row_of_step=_address(self.where.row_of_step),
@@ -224,24 +273,28 @@ class _Call:
                 num_steps=min(chunk, steps - start),
                 batch=batch,
                 zero_padding=int(self.where.row_of_step is None),
-                exchange=_address(exchange.zero_()),
+                exchange=_address(exchange),
             )
             alive = []  # until all is enqueued; the allocator orders what follows on this stream
             for d, reverse in enumerate(self.plan.reverse):
                 first = steps - 1 - start if reverse else start
                 low = first - arguments.num_steps + 1 if reverse else first
-                low_row, high_row = int(offsets[low]), int(offsets[low + arguments.num_steps])
+                low_row, high_row = offsets[low], offsets[low + arguments.num_steps]
                 to, here = arguments.directions[d], self.per_direction[d]
                 if here.w_ih is not None:
-                    gates = _input_product(rows[low_row:high_row], here.w_ih)
+                    part = rows if chunk == steps else rows[low_row:high_row]
+                    gates = _input_product(part, here.w_ih)
                     alive.append(gates)
                     to.gates = gates.data_ptr()
                 to.weight_hh, to.bias_ih, to.bias_hh = map(_address, (here.w_hh, here.b_ih, here.b_hh))
-                gpu.fill(to.vectors, [each.data_ptr() for each in here.vectors if each is not None])
+                if here.vectors:
+                    gpu.fill(to.vectors, [each.data_ptr() for each in here.vectors if each is not None])
                 is_first, is_last = number == 0, number == len(starts) - 1
-                gpu.fill(to.begin, _states(self.begin if is_first else carried[(number - 1) % 2], d))
+                begin = self.begin if is_first else carried[(number - 1) % 2]
+                if begin is not None:  # else zero
+                    gpu.fill(to.begin, _states(begin, d))
                 gpu.fill(to.end, _states(self.end if is_last else carried[number % 2], d))
-                if self.config.reset_to_initial:
+                if self.config.reset_to_initial and self.begin is not None:
                     gpu.fill(to.initial, _states(self.begin, d))
                 to.begin_is_float, to.end_is_float = int(not is_first), int(not is_last)
                 to.y = self.y.data_ptr() + self.y.element_size() * d * self.config.output_size
@@ -264,7 +317,10 @@ def _address(tensor: Tensor | None) -> int | None:
 
 
 def _states(states: Sequence[Tensor], direction: int) -> list[int]:
-    return [each[direction].data_ptr() for each in states]
+    return [
+        each.data_ptr() + direction * each.stride(0) * each.element_size() if direction else each.data_ptr()
+        for each in states
+    ]
 
 
 def forward(

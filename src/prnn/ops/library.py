@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from prnn.ops import autograd, cpu, cuda
-from prnn.ops.arguments import ARITHMETIC, Layer, plan_of
+from prnn.ops.arguments import ARITHMETIC, Layer, plan_of, zero_states
 
 # x [T, B, input_size], or [num_rows, input_size] with batch_sizes; states [directions, B, width], one for each state of the cell;
 # weights: those of one direction after the other, in the order of LayerWeights. batch_sizes, lengths (int64) and reset (bool
@@ -90,9 +90,14 @@ _library.impl("layer", _layer_autograd, "Autograd")
 _library.impl("layer_backward", _layer_backward_autograd, "Autograd")
 
 
+def observed() -> bool:
+    """True where a compiler or a tracer wants to see the operators."""
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+
+
 def layer(
     x: Tensor,
-    states: Sequence[Tensor],
+    states: Sequence[Tensor] | None,
     weights: Sequence[Tensor],
     config: Layer,
     batch_sizes: Tensor | None = None,
@@ -103,7 +108,7 @@ def layer(
 
     Args:
         x: [T, B, input_size], or [num_rows, input_size] with batch_sizes.
-        states: [directions, B, width], one for each state of the cell.
+        states: [directions, B, width], one for each state of the cell; None: zero, where x is not packed.
         weights: those of one direction after the other.
         batch_sizes: int64 [T] on the CPU, as in a PackedSequence.
         lengths: int64 [B] on the CPU.
@@ -117,13 +122,16 @@ def layer(
         UnsupportedProblem: nothing can run it on this device.
     """
     # compilers and tracers take the operator, which has its derivative registered; torch.func takes the Function around it
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+    if x.is_cuda and not observed():
+        needs_gradient = autograd.transformed() or (
+            torch.is_grad_enabled() and any(each.requires_grad for each in (x, *(states or ()), *weights))
+        )
+        return cuda.layer(x, states, weights, config, batch_sizes, lengths, reset, needs_gradient)
+    if states is None:
+        states = zero_states(plan_of(config, x.dtype, False), x)
+    if observed():
         y, finals, _ = torch.ops.prnn.layer.default(x, states, weights, batch_sizes, lengths, reset, *config, False)
         return y, finals
-    if x.is_cuda:
-        wanted = any(each.requires_grad for each in (x, *states, *weights))
-        needs_gradient = autograd.transformed() or torch.is_grad_enabled() and wanted
-        return cuda.layer(x, states, weights, config, batch_sizes, lengths, reset, needs_gradient)
     if autograd.transformed() or torch.is_grad_enabled() and any(each.requires_grad for each in (x, *states, *weights)):
         y, *finals, _ = autograd.apply(x, states, weights, batch_sizes, lengths, reset, config)
         return y, finals
@@ -145,8 +153,7 @@ def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], config:
         RuntimeError: an argument does not fit the others.
     """
     differentiated = torch.is_grad_enabled() and any(each.requires_grad for each in (x, *states, *weights))
-    observed = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
-    if not differentiated and not observed and autograd.unobserved(x, *states, *weights):
+    if not differentiated and not observed() and autograd.unobserved(x, *states, *weights):
         return cpu.step(x, states, weights, config)
     _, finals = layer(x.unsqueeze(0), [state.unsqueeze(0) for state in states], weights, config)
     return [state.squeeze(0) for state in finals]

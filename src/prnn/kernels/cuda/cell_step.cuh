@@ -114,6 +114,7 @@ template <class Problem, class Config, class Cell> struct CellStep {
       if (!has_state(s)) continue;
       const int64_t at = callers_place(s);
       const V value = again                      ? initial_state(s)
+                      : !direction.begin[s]      ? V(0)
                       : direction.begin_is_float ? Plain::load(direction.begin[s], at)
                                                  : Stored::load(direction.begin[s], at);
       *state(s) = value;

@@ -77,9 +77,9 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
     auto& shared = ptx::shared_memory<Shared>();
     const int tid = ptx::thread_index(), warp = tid / 32, lane = tid % 32;
     const int unit_warp = warp % Config::unit_warps, slice = warp / Config::unit_warps;
-    const int rank = ptx::cluster_rank(), cluster = ptx::block_index() / Config::cluster_size;
-    const Direction& direction = args.directions[cluster / args.copies_per_direction];
-    const int first_b = cluster % args.copies_per_direction * 8 * batch_tiles;
+    const int rank = ptx::cluster_rank(), copy = args.first_copy + ptx::block_index() / Config::cluster_size;
+    const Direction& direction = args.directions[copy / args.copies_per_direction];
+    const int first_b = copy % args.copies_per_direction * 8 * batch_tiles;
     const int first_group = rank * groups_per_cta + unit_warp * groups_per_warp;
     const bool is_live = first_group < num_groups;  // this warp has units
     const int batch = args.batch, num_steps = args.num_steps;
@@ -96,7 +96,7 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
       return direction.restart && t < length && ptx::load_constant(direction.restart + row_of(t, b)) != 0;
     };
     auto initial_state = [&](int s, int b, int unit) {
-      return direction.initial[s] ? Load::state(direction.initial[s], 0, static_cast<int64_t>(b) * hidden + unit) : 0.0f;
+      return Load::state(direction.initial[s], 0, static_cast<int64_t>(b) * hidden + unit);
     };
     auto first_state = [&](int s, int b, int unit) {
       if (Problem::is_masked && restarts(direction.first_step, b, length_of(b))) return initial_state(s, b, unit);

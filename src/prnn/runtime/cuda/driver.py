@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import threading
 from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_void_p
 from functools import lru_cache
 
@@ -16,6 +17,7 @@ _COOPERATIVE, _CLUSTER_DIMENSION = 2, 4
 _CLOCK_KHZ, _SMS, _MEMORY_KHZ, _BUS_BITS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_BYTES = 13, 16, 36, 37, 38, 75, 76, 97
 _PORTABLE_MAPPED = 1 | 2
 OLDEST_DRIVER = 12000
+_thread = threading.local()
 
 
 class LaunchAttribute(Structure):
@@ -126,11 +128,14 @@ def probe(device: int) -> GpuFacts:
 
 def make_current(device: int) -> None:
     """Give this thread the device's primary context unless it has one: PyTorch does so only when it first computes in a thread."""
+    if getattr(_thread, "has_context", False):
+        return
     library, context = load(), c_void_p()
     check(library, library.cuCtxGetCurrent(ctypes.byref(context)), "asking for the current context")
     if not context.value:
         check(library, library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), f"using device {device}")
         check(library, library.cuCtxSetCurrent(context), f"using device {device}")
+    _thread.has_context = True
 
 
 @lru_cache(maxsize=1)

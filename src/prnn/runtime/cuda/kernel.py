@@ -5,14 +5,16 @@ from __future__ import annotations
 import ctypes
 import itertools
 from ctypes import Structure, c_int, c_void_p
+from functools import lru_cache
 
 from prnn.errors import PrnnError
-from prnn.kernels.gpu import ENTRY, Arguments, Launch, Patience
+from prnn.kernels.gpu import ENTRY, Arguments, Launch
 from prnn.runtime.cuda import driver
 
 # Clock cycles that a wait inside a kernel may take: seconds, where a step takes microseconds.
 PATIENCE_CYCLES = 1 << 34
 _launch_numbers = itertools.count(1)
+_Parameters = c_void_p * 1
 
 
 class Kernel:
@@ -71,9 +73,9 @@ class Kernel:
 
     def launch(self, launch: Launch, arguments: Arguments, stream: int) -> None:
         """Enqueue a kernel that waits inside; see `enqueue`."""
-        arguments.patience = Patience(
-            PATIENCE_CYCLES, ctypes.addressof(driver.stopped_word()), next(_launch_numbers) % (1 << 32) or 1
-        )
+        patience = arguments.patience
+        patience.cycles, patience.stopped = PATIENCE_CYCLES, ctypes.addressof(driver.stopped_word())
+        patience.launch = next(_launch_numbers) % (1 << 32) or 1
         self.enqueue(launch, arguments, stream)
 
     def enqueue(self, launch: Launch, arguments: Structure, stream: int) -> None:
@@ -82,13 +84,20 @@ class Kernel:
         Raises:
             PrnnError: the driver refuses the launch.
         """
-        config = driver.LaunchConfig.of(
-            launch.ctas, launch.cluster_size, launch.threads, launch.shared_bytes, launch.is_cooperative
-        )
+        kept = _config(launch)
+        config = driver.LaunchConfig.from_buffer_copy(kept)  # of this call alone: other threads launch too
         config.stream = stream
-        parameters = (c_void_p * 1)(ctypes.addressof(arguments))
+        parameters = _Parameters(ctypes.addressof(arguments))
         code = self._driver.cuLaunchKernelEx(ctypes.byref(config), self._kernel, parameters, None)
-        self._check(code, f"launching {launch}")
+        if code:
+            self._check(code, f"launching {launch}")
+
+
+@lru_cache(maxsize=1024)
+def _config(launch: Launch) -> driver.LaunchConfig:
+    return driver.LaunchConfig.of(
+        launch.ctas, launch.cluster_size, launch.threads, launch.shared_bytes, launch.is_cooperative
+    )
 
 
 def raise_if_stopped() -> None:

@@ -21,7 +21,7 @@ template <class Problem> struct Sequences {
     return direction.restart && t < length && ptx::load_constant(direction.restart + row_of(t, b)) != 0;
   }
   PTX_FN float initial_state(int s, int b, int unit) const {
-    return direction.initial[s] ? Load::state(direction.initial[s], 0, static_cast<int64_t>(b) * hidden + unit) : 0.0f;
+    return Load::state(direction.initial[s], 0, static_cast<int64_t>(b) * hidden + unit);
   }
   PTX_FN float first_state(int s, int b, int unit) const {
     if (Problem::is_masked && restarts(direction.first_step, b, length_of(b))) return initial_state(s, b, unit);

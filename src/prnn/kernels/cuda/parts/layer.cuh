@@ -13,7 +13,7 @@ struct Direction {
   const void* bias_ih;             // [Gi*H] or null
   const void* bias_hh;             // [Gr*H] or null
   const void* vectors[max_vectors];  // [H] each
-  const void* begin[max_states];   // [B, H]: the states before this launch
+  const void* begin[max_states];   // [B, H]: the states before this launch; null: zero
   const void* initial[max_states]; // [B, H]: the states from which a restarted row continues; null: zero
   void* end[max_states];           // [B, H]: written
   void* y;                         // [rows, ...]: written; `y_pitch` numbers from row to row
@@ -46,8 +46,9 @@ template <class Problem> struct Access {
   static PTX_FN float number(const void* numbers, int64_t index) {
     return ptx::widen(ptx::load_constant(static_cast<const Storage*>(numbers) + index), Scalar{});
   }
-  // One number of a state, which is kept in the layer's type or, between launches, as a float.
+  // One number of a state, which is kept in the layer's type or, between launches, as a float; zero where there is none.
   static PTX_FN float state(const void* states, int is_float, int64_t index) {
+    if (!states) return 0.0f;
     return is_float ? ptx::load_constant(static_cast<const float*>(states) + index) : number(states, index);
   }
   static PTX_FN void store_state(void* states, int is_float, int64_t index, float value) {
