@@ -13,7 +13,7 @@ from prnn import env, facts, narrow
 from prnn.errors import BuildError, PrnnFallbackWarning
 from prnn.kernels import cpu_inplace, interpreted
 from prnn.kernels.gpu import Arguments, Features, GpuFamily, Launch
-from prnn.plan import GPU_FAMILIES, GpuPlan, Plan, choose, choose_gpu
+from prnn.plan import GPU_FAMILIES, GpuPlan, Plan, choose, choose_gpu, with_rates
 from prnn.problem import Problem
 from prnn.runtime import cache
 from prnn.runtime.cpu import library
@@ -195,13 +195,24 @@ def prepare(problem: Problem, batch: int = 1, steps: int = 1, backend: str = "au
     return _prepare(problem, _bucket(batch), _bucket(steps), backend, held, num_threads())
 
 
-def plan(problem: Problem, batch: int = 1, steps: int = 1, backend: str = "auto", held: bool = False) -> Plan:
+def plan(
+    problem: Problem,
+    batch: int = 1,
+    steps: int = 1,
+    backend: str = "auto",
+    held: bool = False,
+    rates: facts.CpuRates | None = None,
+) -> Plan:
     """The plan that `prepare` follows for the same arguments, without loading a kernel or compiling a cell.
+
+    Args:
+        rates: of a core of this machine, to estimate with; the choice does not depend on them.
 
     Raises:
         ValueError, UnsupportedProblem: as `prepare`.
     """
-    return choose(problem, _cpu(), _bucket(batch), _bucket(steps), available(), backend, held)
+    chosen = choose(problem, _cpu(), _bucket(batch), _bucket(steps), available(), backend, held)
+    return chosen if rates is None else with_rates(chosen, replace(_cpu(), rates=rates), held)
 
 
 def _bucket(size: int) -> int:

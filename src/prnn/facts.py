@@ -17,6 +17,29 @@ _CACHE_DEFAULTS = {"L1": 32 << 10, "L2": 512 << 10, "L3": 8 << 20}  # where the 
 
 
 @dataclass(frozen=True)
+class CpuRates:
+    """What one core does at best.
+
+    Attributes:
+        gflops: billions of float32 operations a second, a multiply-add counted as two.
+        l1_gbytes_per_s, l2_gbytes_per_s, l3_gbytes_per_s, memory_gbytes_per_s: of reading; without an L3, its rate is the memory's.
+    """
+
+    gflops: float
+    l1_gbytes_per_s: float
+    l2_gbytes_per_s: float
+    l3_gbytes_per_s: float
+    memory_gbytes_per_s: float
+
+    def __str__(self) -> str:
+        levels = zip(
+            ("L1", "L2", "L3", "memory"),
+            (self.l1_gbytes_per_s, self.l2_gbytes_per_s, self.l3_gbytes_per_s, self.memory_gbytes_per_s),
+        )
+        return f"{', '.join(f'{home} {rate:.0f}' for home, rate in levels)} GB/s; {self.gflops:.0f} GFLOP/s"
+
+
+@dataclass(frozen=True)
 class CpuFacts:
     """A CPU as a plan sees it.
 
@@ -27,6 +50,7 @@ class CpuFacts:
         cores: how many this process may use: the smaller of its affinity and its cgroup's quota.
         l1d_bytes, l2_bytes: of one core.
         l3_bytes: shared by cores; 0 if there is none.
+        rates: of this CPU, where somebody measured them; plan/cost.py has others to plan with.
     """
 
     name: str
@@ -35,6 +59,7 @@ class CpuFacts:
     l1d_bytes: int
     l2_bytes: int
     l3_bytes: int
+    rates: CpuRates | None = None
 
     def __str__(self) -> str:
         caches = ", ".join(

@@ -11,6 +11,7 @@ from prnn import engine
 from prnn.cells import BUILTIN, clip, exp, log, maximum, minimum, sigmoid, sqrt, tanh
 from prnn.errors import PrnnFallbackWarning
 from prnn.problem import Problem
+from prnn.runtime.cpu import library
 from prnn.testing import LayerCase, assert_same, check_cell, run_engine, run_reference
 
 BACKENDS = ("cpu_panels", "cpu_inplace", "interpreted")
@@ -155,6 +156,23 @@ def test_a_cell_without_a_compiler_runs_interpreted_and_says_so_once(monkeypatch
         first = engine.prepare(problem, 1, 1)
         assert engine.prepare(problem, 1, 1) is first
     assert len(record) == 1 and first.plan.family == "interpreted"
+
+
+# The best of them runs all other tests; the vectors of the others come from the same portable source.
+@pytest.mark.parametrize("isa", library.usable_isas()[1:])
+@pytest.mark.parametrize("name", ("lstm", "gru_reset_before", "crowded"))
+def test_every_instruction_set_that_this_machine_runs(isa, name, monkeypatch):
+    monkeypatch.setattr(library, "usable_isas", lambda: (isa,))
+    engine._prepare.cache_clear()
+    try:
+        for hidden_size in (1, 5, 33):
+            problem = _problem(CELLS[name], hidden_size=hidden_size)
+            assert engine.prepare(problem).plan.config.isa == isa
+            for backend in BACKENDS[:2]:
+                case = LayerCase(problem, batch=5, lengths=[5, 2, 4, 1, 0], with_reset=True)
+                assert_same(run_engine(case, backend), run_reference(case), 1e-12)
+    finally:
+        engine._prepare.cache_clear()
 
 
 def _problem(cell, *, input_size=3, hidden_size=9, proj_size=0, dtype="float64"):

@@ -8,6 +8,7 @@ from prnn import engine, narrow, reference
 from prnn.cells import BUILTIN
 from prnn.errors import PrnnFallbackWarning
 from prnn.problem import Problem
+from prnn.runtime.cpu import library
 from prnn.specs import LayerWeights, Rows
 from prnn.testing import LayerCase
 
@@ -67,6 +68,18 @@ def test_odd_sizes(hidden_size, kind):
 def test_batches_of_every_tile(batch, kind):
     for steps in (0, 1, 4):
         check(BUILTIN["gru"], kind, steps=steps, batch=batch, hidden_size=70, input_size=130)
+
+
+@pytest.mark.parametrize("kind", narrow.KINDS)
+@pytest.mark.parametrize("isa", library.usable_isas()[1:])
+def test_every_instruction_set_that_this_machine_runs(isa, kind, monkeypatch):
+    monkeypatch.setattr(library, "usable_isas", lambda: (isa,))
+    engine._prepare.cache_clear()
+    try:
+        for batch in (1, 2, 5):
+            check(BUILTIN["lstm"], kind, batch=batch, hidden_size=33, input_size=130)
+    finally:
+        engine._prepare.cache_clear()
 
 
 @pytest.mark.parametrize("kind", narrow.KINDS)

@@ -105,6 +105,82 @@ def test_initial_state_is_zero(kind):
     x, zero = rand(10, 32, 30), torch.zeros(2, 32, 20, dtype=F64)
     for mine, wanted in zip(flat(ours(x)), flat(ours(x, (zero, zero) if kind == "LSTM" else zero))):
         assert torch.equal(mine, wanted)
+    if kind == "LSTM":
+        _, ours = twins(kind, 30, 20, 2, proj_size=10)
+        for mine, wanted in zip(flat(ours(x)), flat(ours(x, (zero[..., :10], zero)))):
+            assert torch.equal(mine, wanted)
+
+
+@pytest.mark.parametrize(("kind", "options"), [*((kind, {}) for kind in KINDS), ("LSTM", {"proj_size": 10})])
+def test_messages_about_sizes_and_devices(kind, options):
+    ours = getattr(prnn.nn, kind)(10, 20, batch_first=True, **options)
+    x = torch.randn(2, 3, 10)
+
+    def hx(width, device="cpu"):
+        h = torch.zeros(1, 2, width, device=device)
+        return (h, torch.zeros(1, 2, 20, device=device)) if kind == "LSTM" else h
+
+    good = options.get("proj_size", 20)
+    with pytest.raises(RuntimeError, match="Expected hidden.*size.*got"):
+        ours(x, hx(19))
+    with pytest.raises(RuntimeError, match=r"input\.size\(-1\) must be equal to input_size"):
+        ours(x[..., :3], hx(good))
+    for arguments in [(x.to("meta"), hx(good)), (x, hx(good, "meta"))]:
+        with pytest.raises(RuntimeError, match="not at the same device"):
+            ours(*arguments)
+
+
+@pytest.mark.parametrize(("kind", "options"), [*((kind, {}) for kind in KINDS), ("LSTM", {"proj_size": 2})])
+def test_weights_of_their_own_storage(kind, options):
+    """A weight that was given other memory is read from there, and the memory stays shared."""
+    theirs, ours = twins(kind, 3, 4, 2, **options)
+    held = ours.weight_hh_l0.detach().clone()
+    with torch.no_grad():
+        ours.weight_hh_l0.set_(held)
+    for _ in range(2):
+        assert_same(ours, theirs, (rand(5, 2, 3), states_for(ours, 2, requires_grad=True)))
+    held[:] = 0.5
+    with torch.no_grad():
+        theirs.weight_hh_l0.fill_(0.5)
+    assert_same(ours, theirs, (rand(5, 2, 3),))
+
+
+@pytest.mark.parametrize(("kind", "options"), [*((kind, {}) for kind in KINDS), ("LSTM", {"proj_size": 2})])
+def test_tied_biases_of_both_directions_train(kind, options):
+    theirs, ours = twins(kind, 3, 4, batch_first=True, bidirectional=True, **options)
+    x = rand(5, 2, 3)
+    for module in (theirs, ours):
+        module.bias_ih_l0_reverse = module.bias_ih_l0
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            module(x)[0].square().sum().backward()
+            optimizer.step()
+        assert module.bias_ih_l0_reverse is module.bias_ih_l0
+    assert_same(ours, theirs, (x,))
+
+
+def test_a_weight_that_is_away_while_the_module_moves():
+    theirs, ours = twins("LSTM", 3, 4, 2)
+    for module in (theirs, ours):
+        weight = module.weight_hh_l0
+        del module.weight_hh_l0
+        assert not hasattr(module, "weight_hh_l0")
+        module.float(), module.double()
+        module.weight_hh_l0 = weight
+    assert_same(ours, theirs, (rand(5, 2, 3),))
+
+
+def test_dropout_after_saving_and_loading(tmp_path):
+    _, ours = twins("RNN", 5, 6, 2, dropout=0.5)
+    torch.save(ours, tmp_path / "model.pt")
+    loaded = torch.load(tmp_path / "model.pt", weights_only=False)
+    x = rand(4, 3, 5)
+    results = []
+    for module in (ours, loaded, loaded):
+        torch.manual_seed(len(results) // 2)
+        results.append(module(x)[0])
+    assert torch.equal(results[0], results[1]) and not torch.equal(results[0], results[2])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -188,6 +264,26 @@ def test_cells(kind, bias):
             for _ in range(6):
                 hidden = ours(x, hidden)
             sum(each.sum() for each in flat(hidden)).backward()
+
+
+@pytest.mark.parametrize("output", [0, 1])
+def test_backward_through_one_output_of_an_lstm_cell(output):
+    theirs, ours = twins("LSTMCell", 3, 4)
+    x, hx = rand(2, 3), (rand(2, 4), rand(2, 4))
+    gradients = [
+        torch.autograd.grad(cell(x, hx)[output].sin().sum(), [x, *hx, *cell.parameters()]) for cell in (ours, theirs)
+    ]
+    for mine, wanted in zip(*gradients):
+        torch.testing.assert_close(mine, wanted)
+
+
+@pytest.mark.parametrize("kind", ["RNNCell", "LSTMCell", "GRUCell"])
+def test_cells_do_not_broadcast(kind):
+    cell, good = getattr(prnn.nn, kind)(10, 20), torch.randn(3, 20)
+    for input_shape, bad in [((3, 10), torch.randn(1, 20)), ((3, 10), torch.randn(3, 1)), ((3, 1), good)]:
+        for hx in [(bad, good), (good, bad)] if kind == "LSTMCell" else [bad]:
+            with pytest.raises(RuntimeError):
+                cell(torch.randn(input_shape), hx)
 
 
 @pytest.mark.parametrize("kind", ["RNNCell", "LSTMCell", "GRUCell"])

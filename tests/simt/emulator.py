@@ -19,7 +19,7 @@ extern "C" int run_{index}(const void* args, int ctas, int cluster_size, uint64_
                            char* message, int size) {{
   using namespace prnn::case_{index};
   using Kernel = prnn::{template}<Problem, Config, Cell>;
-  simt::Launch launch{{ctas, Kernel::num_threads, cluster_size, sizeof(Kernel::Shared), seed}};
+  simt::Launch launch{{ctas, Kernel::num_threads, cluster_size ? cluster_size : 1, sizeof(Kernel::Shared), seed}};
   launch.lost_store = lost_store, launch.waits_expire = lost_store != ~0ull;
   try {{
     simt::launch(launch, [&] {{ run_with(&Kernel::run, args); }});

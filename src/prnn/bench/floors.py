@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prnn.bench.workload import Workload
-from prnn.facts import CpuFacts
+from prnn.facts import CpuFacts, CpuRates
 from prnn.kernels.family import weight_bytes
 from prnn.runtime.cpu import rates
 
-MEMORY_BYTES = 256 << 20  # beyond any cache that a core is likely to have to itself
+MEMORY_BYTES = 32 << 20  # beyond any L2
 
 
 class Machine:
@@ -48,12 +50,24 @@ def floor(workload: Workload, machine: Machine) -> tuple[float, str]:
     return max((bytes_us, "bytes"), (arithmetic_us, "arithmetic"))
 
 
-def bandwidths(facts: CpuFacts, threads: int, machine: Machine) -> dict[str, float]:
-    """GB/s of ``L1``, ``L2``, ``L3`` (where there is one) and ``memory`` with `threads` cores reading together."""
+def measured_rates(facts: CpuFacts, machine: Machine, say: Callable[[str], None]) -> CpuRates:
+    """What one core of this machine does at best.
+
+    Args:
+        say: told what is measured next.
+    """
+    # Half of a private cache; of the shared one, no more than is kept beside other programs; of the memory, what weights may take, since
+    # far more can be read far slower for want of large pages.
     sizes = {
-        "L1": facts.l1d_bytes * threads // 2,
-        "L2": facts.l2_bytes * threads // 2,
-        "L3": facts.l3_bytes // 2,
-        "memory": max(MEMORY_BYTES, 4 * facts.l3_bytes),
+        "L1": facts.l1d_bytes // 2,
+        "L2": facts.l2_bytes // 2,
+        "L3": facts.l3_bytes // 8,
+        "memory": facts.l3_bytes or MEMORY_BYTES,
     }
-    return {home: size / machine.read_us(size, threads) / 1e3 for home, size in sizes.items() if size}
+    read = {}
+    for home, size in sizes.items():
+        if size:
+            say(f"reading {home}: {size / 2**20:.3g} MiB again and again")
+            read[home] = size / machine.read_us(size, 1) / 1e3
+    say("multiplying and adding")
+    return CpuRates(machine.gflops(1), read["L1"], read["L2"], read.get("L3", read["memory"]), read["memory"])

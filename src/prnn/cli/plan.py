@@ -10,6 +10,7 @@ from typing import Any
 
 from prnn import engine
 from prnn.cells import BUILTIN, Cell, find
+from prnn.cli.info import measure
 from prnn.facts import GPUS
 from prnn.plan import GpuPlan, Plan
 from prnn.problem import DTYPES, HALF_DTYPES, WEIGHTS, Problem
@@ -48,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stream", action="store_true", help="plan a prnn.Stream: one step a call, weights packed once"
     )
     parser.add_argument("--explain", action="store_true", help="why, what a step takes, and every other candidate")
+    parser.add_argument(
+        "--measure", action="store_true", help="estimate with the rates of this machine, measured now (CPU)"
+    )
     parser.add_argument("--json", action="store_true", help="the same as data")
 
 
@@ -86,11 +90,13 @@ def problem_of(args: argparse.Namespace) -> Problem:
 def _plan(args: argparse.Namespace) -> Plan | GpuPlan:
     problem = dataclasses.replace(problem_of(args), training=args.training, weights=args.weights)
     if args.device != "cpu":
+        if args.measure:
+            raise ValueError("--measure is for this machine's CPU")
         directions = 2 if args.bidirectional else 1
-        return engine.plan_gpu(
-            problem, GPUS[args.device].without(args.reserve_sms), args.batch, args.steps, directions, args.backend
-        )
-    return engine.plan(problem, args.batch, 1 if args.stream else args.steps, args.backend, held=args.stream)
+        facts = GPUS[args.device].without(args.reserve_sms)
+        return engine.plan_gpu(problem, facts, args.batch, args.steps, directions, args.backend)
+    rates = measure() if args.measure else None
+    return engine.plan(problem, args.batch, 1 if args.stream else args.steps, args.backend, args.stream, rates)
 
 
 def _cell(name: str | None, path: str | None) -> Cell:
@@ -115,6 +121,7 @@ def _as_data(plan: Plan | GpuPlan) -> dict[str, Any]:
         "family": plan.family,
         "config": dataclasses.asdict(plan.config),
         "step_us": plan.step_us,
+        "rates": dataclasses.asdict(plan.rates) if isinstance(plan, Plan) and plan.rates else None,
         "weights_in": plan.cost.home if isinstance(plan, Plan) else plan.weights_in,
         "candidates": [
             {**dataclasses.asdict(each), "step_us": each.cost.step_us if each.cost else None}

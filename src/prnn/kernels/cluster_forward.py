@@ -20,7 +20,7 @@ _STAGES = 4  # of the kernel's ring of gates
 # Addresses, loop counters and temporaries beside what a thread keeps: the least and the most that NVRTC 13 gave them over 164
 # configurations of five cells for sm_90a. Masks take most of the difference.
 _LEAST_OTHER_REGISTERS = 12
-_OTHER_REGISTERS, _OTHER_REGISTERS_OF_A_TILE = 64, 24  # a tile of each group of units
+_OTHER_REGISTERS, _OTHER_REGISTERS_OF_A_TILE = 72, 24  # a tile of each group of units
 _OTHER_REGISTERS_OF_SPLITTING = 16
 
 

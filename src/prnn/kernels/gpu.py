@@ -88,7 +88,10 @@ class Resources:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is started. `copies`: of R, over all directions; `is_cooperative`: all CTAs of a copy must run at once."""
+    """How a kernel is started. `copies`: of R, over all directions; `is_cooperative`: all CTAs of a copy must run at once.
+
+    A cluster of one CTA is one: without the attribute its instructions are illegal. 0: no clusters.
+    """
 
     ctas: int
     cluster_size: int

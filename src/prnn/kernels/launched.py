@@ -85,7 +85,7 @@ def source(problem: Problem, config: LaunchedConfig, features: Features) -> str:
 def launch(problem: Problem, config: LaunchedConfig, batch: int, directions: int) -> Launch:
     """See gpu.GpuFamily. Of each stage."""
     ctas = -(-directions * batch * problem.hidden_size // config.threads)
-    return Launch(ctas, 1, config.threads, 0, directions)
+    return Launch(ctas, 0, config.threads, 0, directions)
 
 
 def workspace_bytes(problem: Problem, config: LaunchedConfig, batch: int, directions: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from prnn.errors import UnsupportedProblem
-from prnn.facts import CpuFacts
+from prnn.facts import CpuFacts, CpuRates
 from prnn.kernels import cpu_inplace, cpu_panels, interpreted
 from prnn.kernels.family import Config, Family
 from prnn.plan.cost import Cost, estimate
@@ -14,6 +14,7 @@ from prnn.problem import Problem
 from prnn.specs import Available
 
 FAMILIES: tuple[Family, ...] = (cpu_panels, cpu_inplace, interpreted)
+_BY_NAME = {family.NAME: family for family in FAMILIES}
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Plan:
     Attributes:
         batch, steps: the sizes it was chosen for; any others still run.
         chosen: one of `candidates`.
+        rates: what the estimates were made with, if `with_rates` made them; the choice was made without.
     """
 
     problem: Problem
@@ -45,6 +47,7 @@ class Plan:
     steps: int
     chosen: Candidate
     candidates: tuple[Candidate, ...]
+    rates: CpuRates | None = None
 
     @property
     def family(self) -> str:
@@ -74,8 +77,11 @@ class Plan:
         others = [each for each in self.candidates if each != self.chosen]
         lines = [
             f"{self.problem}; batch {self.batch}, steps {self.steps}",
-            f"chosen: {self.family} ({self.config}), because {self._why()}",
+            f"chosen: {self.family} ({self.config}), because {self._why()}{', before the rates were measured' if self.rates else ''}",
+            f"rates of a core: {self.rates or 'those of an AMD EPYC Milan'}",
             f"weights: {cost.step_bytes / 2**20:.3g} MiB read a step, kept in {cost.home} from step to step",
+            f"floor: {cost.read_us:.2f} us to read them ({cost.step_bytes / max(cost.read_us, 1e-9) / 1e3:.0f} GB/s), "
+            f"{cost.multiply_us:.2f} us to multiply at the peak",
             f"estimate: {cost.step_us:.2f} us a step = {cost.products_us:.2f} products (bound by {cost.bound}) "
             f"+ {cost.units_us:.2f} the cell's own arithmetic + {cost.barriers_us:.2f} barriers + {cost.once_us:.2f} once a call",
         ]
@@ -128,6 +134,18 @@ def choose(
     return Plan(problem, batch, steps, chosen, candidates)
 
 
+def with_rates(plan: Plan, facts: CpuFacts, held: bool) -> Plan:
+    """The same choice with the estimates that `facts.rates` make; `held` as for `choose`."""
+    candidates = tuple(
+        replace(each, cost=estimate(plan.problem, each.config, work, plan.steps, facts, held)) if each.cost else each
+        for each in plan.candidates
+        for work in [_BY_NAME[each.family].work(plan.problem, plan.batch, plan.steps)]
+    )
+    return replace(
+        plan, chosen=candidates[plan.candidates.index(plan.chosen)], candidates=candidates, rates=facts.rates
+    )
+
+
 def _candidate(
     family: Family,
     config: Config,
@@ -142,7 +160,7 @@ def _candidate(
     if reason is not None:
         return Candidate(family.NAME, config, family.FALLBACK, refused=reason)
     work = family.work(problem, batch, steps)
-    cost = estimate(problem, config, replace(work, packed_bytes=0) if held else work, steps, facts)
+    cost = estimate(problem, config, work, steps, facts, held)
     return Candidate(family.NAME, config, family.FALLBACK, cost)
 
 

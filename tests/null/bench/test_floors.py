@@ -1,10 +1,12 @@
 """Bytes and operations that a row cannot do without."""
 
+import dataclasses
+
 import pytest
 
-from prnn.bench.floors import Machine, bandwidths, floor
+from prnn.bench.floors import Machine, floor, measured_rates
 from prnn.bench.workload import Workload
-from prnn.facts import CpuFacts
+from prnn.facts import CpuFacts, CpuRates
 from prnn.runtime.cpu import library, rates
 
 FACTS = CpuFacts("a CPU", ("x86-64-v3",), 2, 32 << 10, 512 << 10, 0)
@@ -47,9 +49,13 @@ def test_a_size_is_measured_once(machine):
     assert machine.asked == [1024]
 
 
-def test_bandwidths_of_the_levels_that_there_are(machine):
-    assert bandwidths(FACTS, 2, machine) == {"L1": 2.0, "L2": 2.0, "memory": 2.0}
-    assert machine.asked == [32 << 10, 512 << 10, 256 << 20]
+def test_rates_of_the_levels_that_there_are(machine):
+    said = []
+    assert measured_rates(FACTS, machine, said.append) == CpuRates(10.0, 1.0, 1.0, 1.0, 1.0)
+    assert machine.asked == [16 << 10, 256 << 10, 32 << 20]
+    assert said[0] == "reading L1: 0.0156 MiB again and again" and said[-1] == "multiplying and adding"
+    measured_rates(dataclasses.replace(FACTS, l3_bytes=128 << 20), machine, said.append)
+    assert machine.asked[3:] == [16 << 20, 128 << 20]
 
 
 @pytest.mark.skipif(library.library_path() is None, reason="the native engine is not built")

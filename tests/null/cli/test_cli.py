@@ -1,5 +1,6 @@
 """The command line: verbs, words, data, errors and exit codes."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -12,6 +13,7 @@ import prnn.cli
 from prnn import engine
 from prnn.cells import BUILTIN, lstm
 from prnn.cli import VERBS, main
+from prnn.facts import CpuRates
 from prnn.plan import GPU_FAMILIES
 from prnn.plan.choose import FAMILIES
 from prnn.problem import Problem
@@ -73,6 +75,23 @@ def test_plan_explains_every_candidate(capsys):
     text = capsys.readouterr().out
     assert "chosen: " in text and "weights: " in text
     assert all(family.NAME in text for family in FAMILIES)
+
+
+@pytest.mark.skipif(not engine.available().library, reason="the native engine is not built")
+def test_rates_are_measured_where_asked(capsys):
+    assert main(["info", "--measure", "--json"]) == 0
+    captured = capsys.readouterr()
+    rates = json.loads(captured.out)["cpu_rates"]
+    assert set(rates) == {field.name for field in dataclasses.fields(CpuRates)} and min(rates.values()) > 0
+    assert captured.err.splitlines()[0].startswith("measuring: reading L1")
+    assert main(["info"]) == 0
+    assert "cpu_rates" not in capsys.readouterr().out
+    arguments = ["plan", "lstm", "--hidden", "64", "--stream", "--measure"]
+    assert main([*arguments, "--explain"]) == 0
+    text = capsys.readouterr().out
+    assert "before the rates were measured" in text and "rates of a core: L1 " in text and "floor: " in text
+    assert main([*arguments, "--device", "h200"]) == 2
+    assert "--measure is for this machine's CPU" in capsys.readouterr().err
 
 
 def test_plan_for_a_gpu_that_is_not_there(capsys):

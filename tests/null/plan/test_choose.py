@@ -7,9 +7,9 @@ import pytest
 
 from prnn.cells import BUILTIN, cell, gru, lstm, tanh
 from prnn.errors import UnsupportedProblem
-from prnn.facts import CpuFacts
+from prnn.facts import CpuFacts, CpuRates
 from prnn.kernels.family import Config
-from prnn.plan import Plan, choose
+from prnn.plan import Plan, choose, with_rates
 from prnn.plan.choose import FAMILIES
 from prnn.problem import Problem
 from prnn.specs import Available
@@ -91,6 +91,15 @@ def test_every_candidate_has_a_cost_or_a_reason(each, batch, steps):
         assert (candidate.cost is None) == bool(candidate.refused)
         if candidate.cost:
             assert candidate.cost.step_us > 0
+
+
+def test_measured_rates_change_the_estimates_and_not_the_choice():
+    plan = choose(LSTM, FACTS, 1, 1, READY, held=True)
+    slow = with_rates(plan, dataclasses.replace(FACTS, rates=CpuRates(10, 1, 1, 1, 1)), held=True)
+    assert (slow.family, slow.config) == (plan.family, plan.config) and slow.chosen in slow.candidates
+    assert slow.cost.read_us > 10 * plan.cost.read_us and slow.cost.multiply_us > 9 * plan.cost.multiply_us
+    assert slow.cost.once_us == plan.cost.once_us
+    assert "L2 1, L3 1, memory 1 GB/s; 10 GFLOP/s" in slow.explain() and "AMD EPYC" in plan.explain()
 
 
 def test_a_plan_is_a_value():

@@ -98,7 +98,7 @@ def test_clusters_take_one_launch(recorder):
     (only,) = recorder.launches
     size = plan.config.cluster_size
     assert only[0] == size * -(-300 // plan.chosen.resources.sequences)
-    assert only[2] == (None if size == 1 else (driver._CLUSTER_DIMENSION, size))
+    assert only[2] == (driver._CLUSTER_DIMENSION, size)
 
 
 @pytest.mark.parametrize("family", ["grid_forward", "cluster_forward"])

@@ -42,10 +42,10 @@ class LaunchConfig(Structure):
     def of(
         cls, ctas: int, cluster_size: int, threads: int, shared_bytes: int, is_cooperative: bool = False
     ) -> LaunchConfig:
-        """A one-dimensional launch on the default stream, in clusters or cooperative."""
+        """A one-dimensional launch on the default stream: in clusters, cooperative, or, with a cluster size of 0, neither."""
         config = cls((ctas, 1, 1), (threads, 1, 1), shared_bytes)
         kind, value = (_COOPERATIVE, (1,)) if is_cooperative else (_CLUSTER_DIMENSION, (cluster_size, 1, 1))
-        if is_cooperative or cluster_size > 1:  # GPUs without clusters know no such attribute
+        if is_cooperative or cluster_size:  # GPUs without clusters know no such attribute
             config.attribute = LaunchAttribute(kind, 0, (c_uint * 16)(*value))  # kept alive with the config
             config.attributes, config.num_attributes = ctypes.pointer(config.attribute), 1
         return config

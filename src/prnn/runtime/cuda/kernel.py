@@ -55,9 +55,7 @@ class Kernel:
         return value.value
 
     def active_clusters(self, cluster_size: int) -> int:
-        """Clusters that run at once on an idle device; of one CTA, which is launched without being called a cluster, CTAs."""
-        if cluster_size == 1:
-            return self.ctas_per_sm() * driver.probe(self._device).sms
+        """Clusters that run at once on an idle device."""
         config = driver.LaunchConfig.of(cluster_size, cluster_size, self.threads, self.shared_bytes)
         count = c_int()
         code = self._driver.cuOccupancyMaxActiveClusters(ctypes.byref(count), self._kernel, ctypes.byref(config))
