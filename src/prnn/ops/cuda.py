@@ -89,7 +89,9 @@ def float32_products(tf32: bool) -> AbstractContextManager[None]:
     matmul: Any = torch.backends.cuda.matmul
     name, wanted = ("fp32_precision", "tf32" if tf32 else "ieee") if _HAS_PRECISION else ("allow_tf32", tf32)
     before = getattr(matmul, name)
-    return _NOTHING if before == wanted else _setting(matmul, name, wanted, before)  # "none" is what a wider switch says
+    if before == wanted:  # and not "none", which is what a wider switch says
+        return _NOTHING
+    return _setting(matmul, name, wanted, before)
 
 
 @contextmanager
