@@ -25,8 +25,7 @@
 // ends the waits of the others; at the end the CTA overwrites its outputs with NaN. The cluster meets once more before that: a store into
 // a CTA that has ended is a fault.
 #pragma once
-#include "parts/layer.cuh"
-#include "parts/math.cuh"
+#include "parts/cells.cuh"
 
 #ifndef MUTATION  // deliberate faults, for the test of the tests
 #define MUTATION 0
@@ -82,26 +81,12 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
     const int first_b = copy % args.copies_per_direction * 8 * batch_tiles;
     const int first_group = rank * groups_per_cta + unit_warp * groups_per_warp;
     const bool is_live = first_group < num_groups;  // this warp has units
+    const Sequences<Problem> sequences{args, direction};
     const int batch = args.batch, num_steps = args.num_steps;
     const int stride = direction.reverse ? -1 : 1;
     const ptx::Address base = ptx::address_of(&shared);
     auto address = [&](const void* member) { return base + ptx::distance(&shared, member); };
 
-    auto row_of = [&](int t, int b) -> int64_t {
-      return (args.row_of_step ? ptx::load_constant(args.row_of_step + t) : static_cast<int64_t>(t) * batch) + b;
-    };
-    auto length_of = [&](int b) { return args.lengths ? ptx::load_constant(args.lengths + b) : 0x7fffffff; };
-    // Does sequence b start again before its step t?
-    auto restarts = [&](int t, int b, int length) {
-      return direction.restart && t < length && ptx::load_constant(direction.restart + row_of(t, b)) != 0;
-    };
-    auto initial_state = [&](int s, int b, int unit) {
-      return Load::state(direction.initial[s], 0, static_cast<int64_t>(b) * hidden + unit);
-    };
-    auto first_state = [&](int s, int b, int unit) {
-      if (Problem::is_masked && restarts(direction.first_step, b, length_of(b))) return initial_state(s, b, unit);
-      return Load::state(direction.begin[s], direction.begin_is_float, static_cast<int64_t>(b) * hidden + unit);
-    };
     auto live_columns = [&](int n) {  // sequences of tile n
       const int left = batch - first_b - n * 8;
       return left < 0 ? 0 : left > 8 ? 8 : left;
@@ -126,7 +111,7 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
       for (int i = tid; i < batch_tiles * blocks * 32; i += num_threads) {
         const int n = i / (blocks * 32), block = i / 32 % blocks, b = ((i % 32 / 4) - 2 * block) & 7;
         const int unit = block * units_per_block<Scalar> + i % 4 * units_per_word<Scalar>, sequence = first_b + n * 8 + b;
-        auto first_h = [&](int u) { return sequence < batch && u < hidden ? first_state(0, sequence, u) : 0.0f; };
+        auto first_h = [&](int u) { return sequence < batch && u < hidden ? sequences.first_state(0, sequence, u) : 0.0f; };
         shared.h[0][n][block][i % 32] = factor_of(first_h(unit), units_per_word<Scalar> > 1 ? first_h(unit + 1) : 0.0f, Scalar{});
         shared.h[1][n][block][i % 32] = 0;
       }
@@ -156,11 +141,11 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
     const float* r_source[batch_tiles][2];
     typename Scalar::Storage* r_target[batch_tiles];
     auto source_of = [&](int n, int j, int t) {
-      const int64_t row = row_of(t, least(sequence_of(n, j), batch - 1)) - direction.first_gate_row;
+      const int64_t row = sequences.row_of(t, least(sequence_of(n, j), batch - 1)) - direction.first_gate_row;
       return direction.gates + row * (Problem::num_input_gates * hidden) + least(unit_of(0), hidden - 1);
     };
     auto target_of = [&](int n, int t) {
-      const int64_t row = row_of(t, first_b + n * 8 + Pair<Scalar>::sequence(lane));
+      const int64_t row = sequences.row_of(t, first_b + n * 8 + Pair<Scalar>::sequence(lane));
       return static_cast<typename Scalar::Storage*>(direction.y) + row * args.y_pitch + first_group * 8 + Pair<Scalar>::unit(lane);
     };
     const bool y_is_aligned = args.y_pitch % 2 == 0 && reinterpret_cast<ptx::u64>(direction.y) % sizeof(Pair<Scalar>) == 0;
@@ -187,29 +172,23 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
     auto look_ahead = [&](int n, int step) {
       const int t = direction.first_step + stride * (step + 1);
       PTX_UNROLL for (int j = 0; j < 2; j++)
-        restarts_next[n][j] = sequence_of(n, j) < batch && step + 1 < num_steps && restarts(t, sequence_of(n, j), length[n][j]);
+        restarts_next[n][j] = sequence_of(n, j) < batch && step + 1 < num_steps && sequences.restarts(t, sequence_of(n, j), length[n][j]);
     };
 
     if (owns_cells) {
       PTX_UNROLL for (int g = 0; g < groups_per_warp; g++) {
         if (unit_of(g) >= hidden) continue;
-        PTX_UNROLL for (int slot = 0; slot < Cell::num_slots; slot++) {
-          const int from_input = Problem::input_gate(slot), from_recurrent = Problem::recurrent_gate(slot);
-          if (direction.bias_ih && from_input >= 0)
-            r_bias[g][slot] += Load::number(direction.bias_ih, from_input * hidden + unit_of(g));
-          if (direction.bias_hh && from_recurrent >= 0)
-            r_bias[g][slot] += Load::number(direction.bias_hh, from_recurrent * hidden + unit_of(g));
-        }
-        PTX_UNROLL for (int v = 0; v < Cell::num_vectors; v++) r_vector[g][v] = Load::number(direction.vectors[v], unit_of(g));
+        PTX_UNROLL for (int slot = 0; slot < Cell::num_slots; slot++) r_bias[g][slot] = sequences.bias(slot, unit_of(g));
+        PTX_UNROLL for (int v = 0; v < Cell::num_vectors; v++) r_vector[g][v] = sequences.vector(v, unit_of(g));
       }
       PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
         PTX_UNROLL for (int j = 0; j < 2; j++) {
           const int b = sequence_of(n, j);
-          length[n][j] = Problem::is_masked && b < batch ? length_of(b) : 0;
+          length[n][j] = Problem::is_masked && b < batch ? sequences.length_of(b) : 0;
           r_source[n][j] = source_of(n, j, direction.first_step);
           PTX_UNROLL for (int g = 0; g < groups_per_warp; g++)
             PTX_UNROLL for (int s = 0; s < Cell::num_states; s++)
-              r_state[n][g][j][s] = b < batch && unit_of(g) < hidden ? first_state(s, b, unit_of(g)) : 0.0f;
+              r_state[n][g][j][s] = b < batch && unit_of(g) < hidden ? sequences.first_state(s, b, unit_of(g)) : 0.0f;
         }
         r_target[n] = target_of(n, direction.first_step);
         if (Problem::is_masked) look_ahead(n, 0);
@@ -275,7 +254,7 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
                 if (is_valid) state[s] = following[s];
               h_out[j] = is_valid ? state[0] : 0.0f;
               if (Problem::is_masked && restarts_next[n][j] && unit_of(g) < hidden) {
-                PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) state[s] = initial_state(s, sequence_of(n, j), unit_of(g));
+                PTX_UNROLL for (int s = 0; s < Cell::num_states; s++) state[s] = sequences.initial_state(s, sequence_of(n, j), unit_of(g));
               }
               h_next[j] = unit_of(g) < hidden ? state[0] : 0.0f;  // beyond the last unit R is zero, and 0 * NaN is not
             }
@@ -300,8 +279,8 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
         PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
           const int b = first_b + n * 8 + column;
           PTX_UNROLL for (int g = 0; g < groups_per_warp; g++)
-            if (exists(n, g) && (!Problem::is_masked || args.zero_padding || t < length_of(b)))
-              store_y((Problem::is_masked ? target_of(n, t) : r_target[n]) + g * 8, pair_unit(g), y_is_aligned, y_pair[n][g]);
+            if (exists(n, g) && (!Problem::is_masked || args.zero_padding || t < sequences.length_of(b)))
+              sequences.store_pair((Problem::is_masked ? target_of(n, t) : r_target[n]) + g * 8, pair_unit(g), y_is_aligned, y_pair[n][g]);
         }
         PTX_UNROLL for (int n = 0; n < batch_tiles; n++) {
           fetch(n, step + stages - 1);
@@ -330,7 +309,7 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
         const auto nan = Pair<Scalar>::of({not_a_number(), not_a_number()}, lane);
         if (!failed || Pair<Scalar>::sequence(lane) >= live_columns(n)) continue;
         PTX_NO_UNROLL for (int step = 0; step < num_steps; step++)
-          store_y(target_of(n, direction.first_step + stride * step) + g * 8, (first_group + g) * 8 + Pair<Scalar>::unit(lane),
+          sequences.store_pair(target_of(n, direction.first_step + stride * step) + g * 8, (first_group + g) * 8 + Pair<Scalar>::unit(lane),
                   y_is_aligned, nan);
       }
   }
@@ -356,16 +335,6 @@ template <class Problem, class Config, class Cell> struct ClusterForward {
         const auto& chain = chains[n][i / 4];
         z[n][i] = num_chains == 1 ? chain[0][i % 4] : chain[0][i % 4] + chain[num_chains - 1][i % 4];
       }
-  }
-
-  // Two neighbouring units of one sequence, the first of them `unit`; they are written together only where they are aligned.
-  static PTX_FN void store_y(typename Scalar::Storage* y, int unit, bool is_aligned, const Pair<Scalar>& pair) {
-    if (is_aligned && (hidden % 2 == 0 || unit + 1 < hidden)) {
-      if (hidden % 8 == 0 || unit < hidden) *reinterpret_cast<Pair<Scalar>*>(y) = pair;
-    } else {
-      if (unit < hidden) y[0] = pair.number(0);
-      if (unit + 1 < hidden) y[1] = pair.number(1);
-    }
   }
 };
 }  // namespace prnn

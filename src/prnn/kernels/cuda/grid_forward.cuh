@@ -253,8 +253,8 @@ template <class Problem, class Config, class Cell> struct GridForward {
         if (!is_first) continue;
         if (Problem::is_masked || i > 0) {
           sequences.store_y(t, b, unit, y_pair);
-        } else if (b < batch && unit < hidden) {
-          Load::store_pair(y_of_first, 0, y_pair, unit + 1 < hidden);
+        } else if (b < batch) {
+          sequences.store_pair(y_of_first, unit, sequences.is_aligned(y_of_first), y_pair);
         }
       }
       y_of_first += stride * static_cast<int64_t>(batch) * args.y_pitch;

@@ -46,17 +46,20 @@ template <class Problem> struct Sequences {
     return direction.gates + (row_of(t, b) - direction.first_gate_row) * (Problem::num_input_gates * hidden);
   }
 
-  // Rows of y may start anywhere, so two units are written together only where they are aligned.
-  PTX_FN void store_y(int t, int b, int unit, const Pair<Scalar>& pair) const {
-    if (b >= args.batch || unit >= hidden) return;
-    if (Problem::is_masked && !args.zero_padding && t >= length_of(b)) return;
-    auto* const y = static_cast<typename Scalar::Storage*>(direction.y) + row_of(t, b) * args.y_pitch + unit;
-    if (unit + 1 < hidden && reinterpret_cast<ptx::u64>(y) % sizeof(pair) == 0) {
-      *reinterpret_cast<Pair<Scalar>*>(y) = pair;
+  // Two neighbouring units of one sequence, the first of them `unit`; they are written together only where they are aligned.
+  static PTX_FN void store_pair(typename Scalar::Storage* y, int unit, bool is_aligned, const Pair<Scalar>& pair) {
+    if (is_aligned && (hidden % 2 == 0 || unit + 1 < hidden)) {
+      if (hidden % 8 == 0 || unit < hidden) *reinterpret_cast<Pair<Scalar>*>(y) = pair;
     } else {
-      y[0] = pair.number(0);
+      if (unit < hidden) y[0] = pair.number(0);
       if (unit + 1 < hidden) y[1] = pair.number(1);
     }
+  }
+  static PTX_FN bool is_aligned(const void* y) { return reinterpret_cast<ptx::u64>(y) % sizeof(Pair<Scalar>) == 0; }
+  PTX_FN void store_y(int t, int b, int unit, const Pair<Scalar>& pair) const {
+    if (b >= args.batch || (Problem::is_masked && !args.zero_padding && t >= length_of(b))) return;
+    auto* const y = static_cast<typename Scalar::Storage*>(direction.y) + row_of(t, b) * args.y_pitch + unit;
+    store_pair(y, unit, is_aligned(y), pair);
   }
 };
 

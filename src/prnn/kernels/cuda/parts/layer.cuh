@@ -69,15 +69,5 @@ template <class Problem> struct Access {
     }
     return words;
   }
-  // Two neighbouring units to `y` on. Rows may start anywhere, so they are written together only where they are aligned.
-  static PTX_FN void store_pair(void* y, int64_t index, const Pair<Scalar>& pair, bool has_second) {
-    Storage* const to = static_cast<Storage*>(y) + index;
-    if (has_second && (reinterpret_cast<ptx::u64>(to) & (sizeof(pair) - 1)) == 0) {
-      *reinterpret_cast<Pair<Scalar>*>(to) = pair;
-    } else {
-      to[0] = pair.number(0);
-      if (has_second) to[1] = pair.number(1);
-    }
-  }
 };
 }  // namespace prnn
