@@ -12,7 +12,7 @@ demo: build
 	$(BIN)/prnn demo
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: build
 	$(BIN)/ruff check
