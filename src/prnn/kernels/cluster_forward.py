@@ -71,22 +71,14 @@ def configs(problem: Problem, facts: GpuFacts) -> tuple[ClusterConfig, ...]:
 
 def refuse(problem: Problem, config: ClusterConfig, facts: GpuFacts) -> str | None:
     """See gpu.GpuFamily."""
-    cell = problem.cell
     if not facts.cluster_sizes:
         return f"{facts.name} ({facts.arch}) has no thread-block clusters, which exist from sm_90 on"
-    if problem.dtype == "float64":
-        return f"its products take float16, bfloat16 or float32, the problem is {problem.dtype}"
-    if problem.training:
-        return "it keeps nothing for a backward pass"
-    if problem.proj_size:
-        return f"it does not project the output (proj_size {problem.proj_size})"
-    if cell.program.num_stages > 1:
-        count = len(cell.program.products)
-        return f"a step of {cell.name} has {count} product{'s' if count > 1 else ''} of a vector that the step itself computes"
+    if (reason := gpu.refuse_resident(problem)) is not None:
+        return reason
     warps = config.unit_warps * config.k_slices
     if warps > MAX_WARPS:
         return f"{problem.hidden_size} units on {config.cluster_size} CTAs take {warps} warps a CTA, at most {MAX_WARPS} have room"
-    return gpu.too_many(cell) or budget.refuse_cta(resources(problem, config), facts)
+    return gpu.too_many(problem.cell) or budget.refuse_cta(resources(problem, config), facts)
 
 
 def resources(problem: Problem, config: ClusterConfig) -> Resources:

@@ -284,3 +284,18 @@ def too_many(cell: Cell) -> str | None:
             f"{len(cell.states)} and {len(cell.vectors)}"
         )
     return None
+
+
+def refuse_resident(problem: Problem) -> str | None:
+    """What no family that keeps R on the chip runs, whatever its configuration, in one sentence; or None."""
+    cell = problem.cell
+    if problem.dtype == "float64":
+        return f"its products take float16, bfloat16 or float32, the problem is {problem.dtype}"
+    if problem.training:
+        return "it keeps nothing for a backward pass"
+    if problem.proj_size:
+        return f"it does not project the output (proj_size {problem.proj_size})"
+    if cell.program.num_stages > 1:
+        count = len(cell.program.products)
+        return f"a step of {cell.name} has {count} product{'s' if count > 1 else ''} of a vector that the step itself computes"
+    return None

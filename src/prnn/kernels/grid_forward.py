@@ -109,22 +109,14 @@ def _with_tiers(
 
 def refuse(problem: Problem, config: GridConfig, facts: GpuFacts) -> str | None:
     """See gpu.GpuFamily."""
-    cell = problem.cell
     if not facts.cluster_sizes:
         return f"it was made for sm_90 and newer, {facts.name} is {facts.arch}"
-    if problem.dtype == "float64":
-        return f"its products take float16, bfloat16 or float32, the problem is {problem.dtype}"
-    if problem.training:
-        return "it keeps nothing for a backward pass"
-    if problem.proj_size:
-        return f"it does not project the output (proj_size {problem.proj_size})"
-    if cell.program.num_stages > 1:
-        count = len(cell.program.products)
-        return f"a step of {cell.name} has {count} product{'s' if count > 1 else ''} of a vector that the step itself computes"
+    if (reason := gpu.refuse_resident(problem)) is not None:
+        return reason
     needs = resources(problem, config)
     if needs.ctas > facts.sms:
         return f"{needs.ctas} CTAs that wait for one another do not run at once on {facts.sms} SMs"
-    return gpu.too_many(cell) or budget.refuse_cta(needs, facts)
+    return gpu.too_many(problem.cell) or budget.refuse_cta(needs, facts)
 
 
 def _tiles(problem: Problem, groups_per_cta: int) -> int:

@@ -40,7 +40,6 @@ namespace ptx {
 
 // ---- where am I
 PTX_FN int thread_index() { return threadIdx.x; }
-PTX_FN int block_size() { return blockDim.x; }
 PTX_FN int block_index() { return blockIdx.x; }
 PTX_FN int cluster_rank() { u32 r; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
 
@@ -212,7 +211,6 @@ PTX_FN void store_async(Address dst, const u32 (&v)[2], Address bar, int rank) {
 namespace ptx {
 
 inline int thread_index() { return simt::self().thread; }
-inline int block_size() { return simt::self().num_threads; }
 inline int block_index() { return simt::self().cta; }
 inline int cluster_rank() { return simt::self().cluster_rank; }
 
